@@ -1,0 +1,187 @@
+"""Small clustering tasks drawn from labelled data, padded and masked into batches (Algorithm 2, lines 3 to 6)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+IntArray = NDArray[np.int64]
+Augment = Callable[[Tensor, Tensor, torch.Generator], Tensor]
+"""(rows, number of each row's category in the batch, generator) -> rows."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """Categories for training, for validation and for testing; none is in two of them."""
+
+    train: IntArray
+    validation: IntArray
+    test: IntArray
+
+
+def split_categories(y: ArrayLike, seed: int, fractions: tuple[float, float, float] = (0.6, 0.2, 0.2)) -> Split:
+    """Divide the categories of ``y``, not its rows, at random by ``seed``.
+
+    >>> split = split_categories([0, 0, 1, 2, 3, 4], seed=0)
+    >>> len(split.train), len(split.validation), len(split.test)
+    (3, 1, 1)
+    """
+    if len(fractions) != 3 or min(fractions) < 0 or abs(sum(fractions) - 1) > 1e-9:
+        raise ValueError(f"fractions={fractions}: give three shares of 0 or more that add up to 1")
+    categories = np.unique(integers(y, "y"))
+    order = np.random.default_rng([seed, 0x5B1]).permutation(categories)
+    first = round(fractions[0] * len(order))
+    second = first + round(fractions[1] * len(order))
+    return Split(np.sort(order[:first]), np.sort(order[first:second]), np.sort(order[second:]))
+
+
+@dataclass(frozen=True)
+class Task:
+    """Rows of the data set and their categories, numbered from 0 in the task."""
+
+    rows: IntArray
+    labels: IntArray
+
+    @property
+    def n_categories(self) -> int:
+        return int(self.labels.max()) + 1
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Tasks side by side. ``x`` holds the real rows only; ``index`` places them in the padded (tasks, rows)."""
+
+    x: Tensor
+    y: Int[Tensor, "b n"]
+    mask: Bool[Tensor, "b n"]
+    index: Int[Tensor, "b n"]
+
+    def pad(self, z: Float[Tensor, "m s"]) -> Float[Tensor, "b n s"]:
+        """Put what was computed for each real row in its place; padding is zero."""
+        return z[self.index].masked_fill(~self.mask[..., None], 0)
+
+    def to(self, device: torch.device) -> Batch:
+        return Batch(*(value.to(device, non_blocking=True) for value in (self.x, self.y, self.mask, self.index)))
+
+
+def collate(x: Tensor, tasks: Sequence[Task]) -> Batch:
+    """Gather the rows of several tasks of different sizes."""
+    longest = max(len(task.rows) for task in tasks)
+    y = torch.full((len(tasks), longest), -1)
+    index = torch.zeros((len(tasks), longest), dtype=torch.int64)
+    start = 0
+    for i, task in enumerate(tasks):
+        size = len(task.rows)
+        y[i, :size] = torch.from_numpy(task.labels)
+        index[i, :size] = torch.arange(start, start + size)
+        start += size
+    rows = torch.from_numpy(np.concatenate([task.rows for task in tasks]))
+    return Batch(x[rows], y, y >= 0, index)
+
+
+@dataclass(frozen=True)
+class TaskSampler:
+    """Draws tasks from the rows of ``categories``; what it draws depends on (seed, step) alone.
+
+    ``n_categories`` is the range from which the number of categories is drawn. ``rows`` is the number of rows of
+    each category: None for all of them, a number, or a range; from a range, one number is drawn for a task, or,
+    if ``imbalanced``, one for each category, uniformly in its logarithm. ``tasks`` tasks make a batch.
+    """
+
+    x: Tensor
+    y: IntArray
+    categories: IntArray
+    n_categories: tuple[int, int] = (2, 10)
+    rows: int | tuple[int, int] | None = None
+    imbalanced: bool = False
+    tasks: int = 4
+    seed: int = 0
+    augment: Augment | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "y", integers(self.y, "y"))
+        object.__setattr__(self, "categories", np.unique(integers(self.categories, "categories")))
+        if len(self.x) != len(self.y):
+            raise ValueError(f"x has {len(self.x)} rows and y {len(self.y)}: there must be one category for each row")
+        missing = np.setdiff1d(self.categories, self.y)
+        if len(missing):
+            raise ValueError(f"categories {missing[:5].tolist()} have no rows in y: leave them out of `categories`")
+        low, high = self.n_categories
+        if not 1 <= low <= high:
+            raise ValueError(f"n_categories={self.n_categories}: give a range (low, high) with 1 <= low <= high")
+        if len(self.categories) < low:
+            raise ValueError(
+                f"categories has {len(self.categories)} entries, but n_categories={self.n_categories} asks for at "
+                f"least {low} in a task: give more labelled categories or lower n_categories"
+            )
+        if self.rows is not None:
+            least, most = self.rows if isinstance(self.rows, tuple) else (self.rows, self.rows)
+            if not 1 <= least <= most:
+                raise ValueError(f"rows={self.rows}: give None for all rows, a number of 1 or more, or such a range")
+        elif self.imbalanced:
+            raise ValueError("imbalanced=True needs `rows` as a range, for example rows=(5, 50)")
+        if self.tasks < 1:
+            raise ValueError(f"tasks={self.tasks}: there must be one task or more in a batch")
+        order = np.argsort(self.y, kind="stable")
+        starts = np.searchsorted(self.y[order], self.categories, "left")
+        ends = np.searchsorted(self.y[order], self.categories, "right")
+        members = [order[start:end] for start, end in zip(starts, ends, strict=True)]
+        object.__setattr__(self, "_members", members)
+
+    def draw(self, generator: np.random.Generator) -> Task:
+        """One task."""
+        members: list[IntArray] = self._members  # type: ignore[attr-defined]
+        low, high = self.n_categories
+        many = int(generator.integers(low, min(high, len(members)), endpoint=True))
+        chosen = generator.choice(len(members), many, replace=False)
+        sizes = self._sizes(generator, many)
+        rows = []
+        for category, size in zip(chosen, sizes, strict=True):
+            row = members[category]
+            if size is not None and size < len(row):
+                row = np.sort(generator.choice(row, size, replace=False))
+            rows.append(row)
+        labels = np.repeat(np.arange(many), [len(row) for row in rows])
+        return Task(np.concatenate(rows), labels)
+
+    def _sizes(self, generator: np.random.Generator, many: int) -> Sequence[int | None]:
+        if self.rows is None:
+            return [None] * many
+        low, high = self.rows if isinstance(self.rows, tuple) else (self.rows, self.rows)
+        if self.imbalanced:
+            drawn = np.exp(generator.uniform(np.log(low), np.log(high + 1), many))
+            return [int(size) for size in np.clip(drawn, low, high)]
+        return [int(generator.integers(low, high, endpoint=True))] * many
+
+    def batch(self, step: int) -> Batch:
+        """The batch of a training step."""
+        generator = np.random.default_rng([self.seed, 0x7A5, step])
+        tasks = [self.draw(generator) for _ in range(self.tasks)]
+        batch = collate(self.x, tasks)
+        if self.augment is None:
+            return batch
+        offset = np.cumsum([0] + [task.n_categories for task in tasks[:-1]])
+        group = np.concatenate([task.labels + start for task, start in zip(tasks, offset, strict=True)])
+        torch_generator = torch.Generator().manual_seed(int(generator.integers(2**62)))
+        return replace(batch, x=self.augment(batch.x, torch.from_numpy(group), torch_generator))
+
+    def fixed(self, count: int) -> list[Task]:
+        """``count`` tasks that are always the same: for validation and for testing."""
+        generator = np.random.default_rng([self.seed, 0xF1D])
+        return [self.draw(generator) for _ in range(count)]
+
+
+def integers(values: ArrayLike, name: str) -> IntArray:
+    array = np.asarray(values)
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise ValueError(
+            f"{name} has type {array.dtype} and shape {array.shape}: pass one whole number for each row "
+            "(np.unique(labels, return_inverse=True) numbers names)"
+        )
+    return array.astype(np.int64)

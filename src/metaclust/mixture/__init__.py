@@ -1,0 +1,21 @@
+"""The mixture: probability only, pure functions on tensors with any number of leading task axes."""
+
+from metaclust.mixture.inference import (
+    Posterior,
+    component_family,
+    em_steps,
+    expectation_maximization,
+    variational_bayes,
+    vb_steps,
+)
+from metaclust.mixture.statistics import Statistics
+
+__all__ = [
+    "Posterior",
+    "Statistics",
+    "component_family",
+    "em_steps",
+    "expectation_maximization",
+    "variational_bayes",
+    "vb_steps",
+]

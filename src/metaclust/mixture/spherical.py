@@ -1,0 +1,133 @@
+"""Spherical components, the paper's: mu_k ~ N(0, I), beta_k ~ Gamma(1, 1), z ~ N(mu_k, I / beta_k).
+
+q(mu_k) = N(theta_k, s_k I) and q(beta_k) = Gamma(a_k, b_k), with shape a and *rate* b.
+The paper fixes s_k = 1 ("unit"): no component is then narrower than about unit variance.
+The free optimum is s_k = 1 / (1 + E[beta_k] N_k) ("optimal").
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from metaclust.mixture.statistics import Statistics
+
+MeanCovariance = Literal["unit", "optimal"]
+LOG_2PI = math.log(2 * math.pi)
+
+
+@dataclass(frozen=True)
+class SphericalParameters:
+    theta: Float[Tensor, "*task k s"]
+    s: Float[Tensor, "*task k"]
+    a: Float[Tensor, "*task k"]
+    b: Float[Tensor, "*task k"]
+
+
+@dataclass(frozen=True)
+class Spherical:
+    """The component family; prior Gamma(1, 1) on the precision and N(0, I) on the mean."""
+
+    mean_covariance: MeanCovariance = "unit"
+
+    def features(self, z: Float[Tensor, "*task n s"]) -> Float[Tensor, "*task n f"]:
+        """(1, ||z||^2, z): the statistics and the expected log likelihood are one product each with it."""
+        return torch.cat((torch.ones_like(z[..., :1]), z.square().sum(-1, keepdim=True), z), -1)
+
+    def statistics(self, features: Float[Tensor, "*task n f"], r: Float[Tensor, "*task n k"]) -> Statistics:
+        sums = r.mT @ features
+        return Statistics(count=sums[..., 0], first=sums[..., 2:], second=sums[..., 1])
+
+    def start(self, features: Float[Tensor, "*task n f"], k: int) -> SphericalParameters:
+        """a = b = 1, the prior."""
+        one = features.new_ones((*features.shape[:-2], k))
+        return SphericalParameters(features.new_zeros((*one.shape, features.shape[-1] - 2)), one, one, one)
+
+    def update(self, statistics: Statistics, previous: SphericalParameters) -> SphericalParameters:
+        """Eq. 8: theta (and s) from the previous a, b; then a, b from the new theta.
+
+        Erratum: the weight in theta is E[beta_k] = a_k / b_k, where the paper prints b_k / a_k.
+        """
+        count, first, second = statistics.count, statistics.first, statistics.second
+        width = first.shape[-1]
+        beta = previous.a / previous.b
+        shrink = 1 / (1 + beta * count)
+        theta = first * (beta * shrink)[..., None]
+        s = shrink if self.mean_covariance == "optimal" else torch.ones_like(shrink)
+        square = scatter_around(theta, count, first, second)
+        return SphericalParameters(
+            theta=theta, s=s, a=1 + (width / 2) * count, b=1 + 0.5 * (square + width * (count * s))
+        )
+
+    def expected_log_likelihood(
+        self, features: Float[Tensor, "*task n f"], parameters: SphericalParameters
+    ) -> Float[Tensor, "*task n k"]:
+        """E[log N(z_n; mu_k, I/beta_k)], from Eq. 9.
+
+        Erratum: the precision term is + S/2 (psi(a_k) - log b_k), where the paper prints a minus.
+        """
+        width = parameters.theta.shape[-1]
+        beta = parameters.a / parameters.b
+        expected_log_beta = torch.digamma(parameters.a) - parameters.b.log()
+        constant = 0.5 * (width * (expected_log_beta - LOG_2PI - beta * parameters.s))
+        return spherical_scores(features, parameters.theta, beta, constant)
+
+    def kl(self, parameters: SphericalParameters) -> Float[Tensor, "*task k"]:
+        """KL(q(mu_k) || N(0, I)) + KL(q(beta_k) || Gamma(1, 1))."""
+        theta, s, a, b = parameters.theta, parameters.s, parameters.a, parameters.b
+        width = theta.shape[-1]
+        mean = 0.5 * (theta.square().sum(-1) + width * (s - 1 - s.log()))
+        precision = (a - 1) * torch.digamma(a) - torch.lgamma(a) + b.log() + a * (1 - b) / b
+        return mean + precision
+
+    def maximize(self, statistics: Statistics) -> SphericalParameters:
+        """Maximum likelihood, for the EM algorithm: a / b is the precision and s = 0."""
+        count, first = statistics.count, statistics.first
+        theta = first / count[..., None]
+        square = scatter_around(theta, count, first, statistics.second)
+        return SphericalParameters(theta, torch.zeros_like(count), 0.5 * first.shape[-1] * count, 0.5 * square)
+
+    def log_likelihood(
+        self, features: Float[Tensor, "*task n f"], parameters: SphericalParameters
+    ) -> Float[Tensor, "*task n k"]:
+        """log N(z_n; theta_k, (b_k / a_k) I)."""
+        beta = parameters.a / parameters.b
+        constant = 0.5 * parameters.theta.shape[-1] * (beta.log() - LOG_2PI)
+        return spherical_scores(features, parameters.theta, beta, constant)
+
+    def with_standard_rows(self, statistics: Statistics, rows: float) -> Statistics:
+        """Each component also sees ``rows`` rows drawn from N(0, I), in expectation."""
+        width = statistics.first.shape[-1]
+        return Statistics(statistics.count + rows, statistics.first, statistics.second + rows * width)
+
+    def standard_log_likelihood(self, parameters: SphericalParameters) -> Float[Tensor, "*task k"]:
+        """The expectation of log N(z; theta_k, (b_k / a_k) I) over z drawn from N(0, I)."""
+        beta, width = parameters.a / parameters.b, parameters.theta.shape[-1]
+        return 0.5 * (width * (beta.log() - LOG_2PI) - beta * (parameters.theta.square().sum(-1) + width))
+
+
+def scatter_around(
+    theta: Float[Tensor, "*task k s"],
+    count: Float[Tensor, "*task k"],
+    first: Float[Tensor, "*task k s"],
+    second: Float[Tensor, "*task k"],
+) -> Float[Tensor, "*task k"]:
+    """sum_n r_nk ||z_n - theta_k||^2; never below zero, which rounding could make it."""
+    return (second + (theta * (count[..., None] * theta - 2 * first)).sum(-1)).clamp_min(0)
+
+
+def spherical_scores(
+    features: Float[Tensor, "*task n f"],
+    theta: Float[Tensor, "*task k s"],
+    beta: Float[Tensor, "*task k"],
+    constant: Float[Tensor, "*task k"],
+) -> Float[Tensor, "*task n k"]:
+    """constant_k - beta_k / 2 ||z_n - theta_k||^2 as one product with the features (1, ||z||^2, z)."""
+    scaled = beta[..., None] * theta
+    weights = torch.cat(((constant - 0.5 * (scaled * theta).sum(-1))[..., None], -0.5 * beta[..., None], scaled), -1)
+    return features @ weights.mT

@@ -1,0 +1,43 @@
+"""Additive sufficient statistics: all that an update of the mixture reads of the rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Sums over rows, weighted by the assignments r; two blocks of rows add up with ``a + b``.
+
+    ``count`` is N_k = sum_n r_nk and ``first`` is sum_n r_nk z_n. ``second`` is
+    sum_n r_nk ||z_n||^2 for spherical components and sum_n r_nk z_n z_n^T for full ones.
+    """
+
+    count: Float[Tensor, "*task k"]
+    first: Float[Tensor, "*task k s"]
+    second: Float[Tensor, "*task k"] | Float[Tensor, "*task k s s"]
+
+    def __add__(self, other: Statistics) -> Statistics:
+        if not isinstance(other, Statistics):
+            return NotImplemented
+        for name in ("count", "first", "second"):
+            ours, theirs = getattr(self, name).shape, getattr(other, name).shape
+            if ours != theirs:
+                raise ValueError(
+                    f"cannot add statistics: {name} has shape {tuple(ours)} on the left and {tuple(theirs)} on "
+                    "the right; both must come from the same components and the same tasks"
+                )
+        return Statistics(self.count + other.count, self.first + other.first, self.second + other.second)
+
+
+def accumulation_dtype(device: torch.device, dtype: torch.dtype) -> torch.dtype:
+    """The type in which sums over rows are kept: float64 wherever the device has it.
+
+    The second moments of rows that lie far from the origin cancel in float32: at a distance of
+    1e6 they are 1e12, and a spread of one is lost in their last digit.
+    """
+    return dtype if device.type == "mps" else torch.float64

@@ -1,0 +1,222 @@
+"""Encoder, initial assignments and mixture as one network (Algorithm 1)."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from itertools import islice
+from typing import Any, Literal, Self
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from metaclust.mixture import Posterior, component_family, em_steps, vb_steps
+from metaclust.mixture.inference import Components, choose, run
+from metaclust.mixture.spherical import MeanCovariance
+from metaclust.networks import ImageEncoder, TaskNetwork, VectorEncoder
+
+Preset = Literal["default", "paper"]
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """What a model is made of. ``input_shape`` is (width,) for vectors and (channels, height, width) for images."""
+
+    input_shape: tuple[int, ...]
+    representation: int = 10
+    """S, the width of z."""
+    max_clusters: int = 10
+    """K', where the infinite mixture is truncated."""
+    steps: int = 10
+    """T, the number of steps of inference that are trained through."""
+    hidden: int = 256
+    filters: int = 64
+    strided: bool = True
+    dropout: float = 0.1
+    alpha: float = 1.0
+    mean_covariance: MeanCovariance = "optimal"
+    components: Components = "spherical"
+    inference: Literal["vb", "em"] = "vb"
+    initial: Literal["network", "random"] = "network"
+    """Initial assignments by f_U, g_U, f_R, or standard normal logits (the paper's "w/o f_R")."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "input_shape", tuple(int(size) for size in self.input_shape))
+        if len(self.input_shape) not in (1, 3) or min(self.input_shape) < 1:
+            raise ValueError(
+                f"input_shape={self.input_shape}: give (width,) for vectors or (channels, height, width) for images"
+            )
+        for name in ("representation", "max_clusters", "steps", "hidden", "filters"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise ValueError(f"{name}={value!r}: it must be a whole number of 1 or more")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout={self.dropout!r}: it must be at least 0 and below 1")
+        if not 0 < self.alpha < float("inf"):
+            raise ValueError(f"alpha={self.alpha!r}: the concentration must be positive and finite")
+        for name, allowed in (("inference", ("vb", "em")), ("initial", ("network", "random"))):
+            if getattr(self, name) not in allowed:
+                raise ValueError(f"{name}={getattr(self, name)!r}: choose one of {allowed}")
+        component_family(self.components, self.mean_covariance)
+
+    @classmethod
+    def preset(cls, preset: Preset, input_shape: tuple[int, ...], **changes: Any) -> Self:
+        """Settings that train fast ("default") or the paper's ("paper"), with changes."""
+        if preset == "paper":
+            settings: dict[str, Any] = {"filters": 32, "strided": False, "mean_covariance": "unit"}
+        elif preset == "default":
+            settings = {}
+        else:
+            raise ValueError(f"preset={preset!r}: choose 'default' or 'paper'")
+        return cls(input_shape, **{**settings, **changes})
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "input_shape": list(self.input_shape)}
+
+    @classmethod
+    def from_dict(cls, settings: dict[str, Any]) -> Self:
+        unknown = sorted(set(settings) - {field.name for field in fields(cls)})
+        if unknown:
+            raise ValueError(f"unknown model settings {unknown}: the file was written by a newer metaclust")
+        return cls(**settings)
+
+
+class ClusteringModel(nn.Module):
+    """f_Z, the task network and the mixture.
+
+    ``encoder`` may be any module that maps rows to (rows, S); without one, it is chosen by the input's shape.
+    """
+
+    def __init__(self, config: ModelConfig, encoder: nn.Module | None = None) -> None:
+        super().__init__()
+        self.config = config
+        self.custom_encoder = encoder is not None
+        self.encoder = encoder if encoder is not None else default_encoder(config)
+        self.task_network = (
+            TaskNetwork(config.representation, config.max_clusters, config.hidden, config.dropout)
+            if config.initial == "network"
+            else None
+        )
+        self.family = component_family(config.components, config.mean_covariance)
+
+    def encode(self, x: Tensor) -> Float[Tensor, "rows s"]:
+        """Representations z of rows (Eq. 1)."""
+        z = self.encoder(x)
+        if z.ndim != 2 or z.shape != (len(x), self.config.representation):
+            raise ValueError(
+                f"the encoder gave shape {tuple(z.shape)} for {len(x)} rows: it must give "
+                f"({len(x)}, {self.config.representation}), rows by `representation`"
+            )
+        return z  # type: ignore[no-any-return]
+
+    @torch.no_grad()
+    def transform(self, x: Tensor, block: int = 1024) -> Float[Tensor, "rows s"]:
+        """Representations of any number of rows, in blocks, without dropout and without a gradient."""
+        training = self.training
+        self.eval()
+        try:
+            device = next(self.parameters()).device
+            return torch.cat([self.encode(part.to(device)) for part in x.split(block)])
+        finally:
+            self.train(training)
+
+    def initial_logits(
+        self, z: Float[Tensor, "*task n s"], mask: Bool[Tensor, "*task n"] | None = None
+    ) -> Float[Tensor, "*task n k"]:
+        """By the task network (Eq. 3), or standard normal noise from torch's generator ("w/o f_R")."""
+        if self.task_network is None:
+            return torch.randn((*z.shape[:-1], self.config.max_clusters), dtype=z.dtype, device=z.device)
+        logits: Tensor = self.task_network(z, mask)
+        return logits
+
+    def trajectory(
+        self, z: Float[Tensor, "*task n s"], mask: Bool[Tensor, "*task n"] | None = None
+    ) -> Float[Tensor, "steps *task n k"]:
+        """The assignments at the start and after each of the T steps, differentiable: what training reads."""
+        logits = self.initial_logits(z, mask)
+        first = logits.softmax(-1)
+        if mask is not None:
+            first = first * mask[..., None]
+        return torch.stack([first, *(p.r for p in islice(self._posteriors(z, logits, mask), self.config.steps))])
+
+    @torch.no_grad()
+    def infer(
+        self,
+        z: Float[Tensor, "*task n s"],
+        mask: Bool[Tensor, "*task n"] | None = None,
+        *,
+        starts: int = 1,
+        steps: int | None = None,
+        tol: float | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Posterior:
+        """Cluster each task: the start by the network and ``starts - 1`` by random seeds; the best by bound.
+
+        Without ``tol``, the T steps of the training are taken (or ``steps``); with it, steps until convergence,
+        at most ``steps`` (or 200).
+        """
+        if starts < 1:
+            raise ValueError(f"starts={starts!r}: it must be 1 or more")
+        training = self.training
+        self.eval()
+        try:
+            limit = steps if steps is not None else (self.config.steps if tol is None else 200)
+            best = run(self._posteriors(z, self.initial_logits(z, mask), mask), limit, tol)
+            for _ in range(starts - 1):
+                logits = seeded_logits(z, self.config.max_clusters, mask, generator)
+                other = run(self._posteriors(z, logits, mask), limit, tol)
+                best = choose(best.exact_bound >= other.exact_bound, best, other)
+            return best
+        finally:
+            self.train(training)
+
+    def _posteriors(self, z: Tensor, logits: Tensor, mask: Tensor | None) -> Any:
+        if self.config.inference == "em":
+            return em_steps(z, logits, self.family, mask)
+        alpha = torch.tensor(self.config.alpha, dtype=z.dtype, device=z.device)
+        return vb_steps(z, logits, self.family, alpha, mask)
+
+
+def default_encoder(config: ModelConfig) -> nn.Module:
+    if len(config.input_shape) == 1:
+        return VectorEncoder(config.input_shape[0], config.representation, config.hidden, config.dropout)
+    channels, height, width = config.input_shape
+    return ImageEncoder(
+        (channels, height, width),
+        config.representation,
+        config.filters,
+        config.hidden,
+        config.dropout,
+        config.strided,
+    )
+
+
+def seeded_logits(
+    z: Float[Tensor, "*task n s"],
+    clusters: int,
+    mask: Bool[Tensor, "*task n"] | None = None,
+    generator: torch.Generator | None = None,
+) -> Float[Tensor, "*task n k"]:
+    """Initial logits from k-means++ seeds: rows drawn one after another, far from those drawn before.
+
+    The logits are -||z - seed_k||^2 / 2, those of unit-variance components at the seeds.
+    """
+    flat = z.reshape(-1, *z.shape[-2:])
+    weight = torch.ones(flat.shape[:-1], dtype=z.dtype, device=z.device)
+    if mask is not None:
+        weight = mask.reshape(weight.shape).to(z.dtype)
+    nearest = weight
+    distances = []
+    for _ in range(clusters):
+        # Where all rows lie on seeds already, draw any row.
+        chance = torch.where(nearest.sum(-1, keepdim=True) > 0, nearest, weight)
+        draw = torch.rand((len(flat), 1), dtype=torch.float64, generator=generator).to(z.device, z.dtype)
+        total = chance.cumsum(-1)
+        seed = torch.searchsorted(total, draw * total[:, -1:]).clamp_max(flat.shape[1] - 1)
+        row = flat.gather(1, seed[..., None].expand(-1, 1, flat.shape[-1]))
+        distance = (flat - row).square().sum(-1)
+        distances.append(distance)
+        candidate = distance * weight
+        nearest = candidate if len(distances) == 1 else torch.minimum(nearest, candidate)
+    logits = -0.5 * torch.stack(distances, -1)
+    return logits.reshape(*z.shape[:-1], clusters)

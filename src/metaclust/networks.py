@@ -1,0 +1,98 @@
+"""The neural networks: encoders f_Z for vectors and for images, and the task network f_U, g_U, f_R."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+
+def feed_forward(inputs: int, outputs: int, hidden: int = 256, dropout: float = 0.1) -> nn.Sequential:
+    """The paper's three-layered network with rectified linear units and dropout."""
+    return nn.Sequential(
+        nn.Linear(inputs, hidden),
+        nn.ReLU(),
+        nn.Dropout(dropout),
+        nn.Linear(hidden, hidden),
+        nn.ReLU(),
+        nn.Dropout(dropout),
+        nn.Linear(hidden, outputs),
+    )
+
+
+class VectorEncoder(nn.Module):
+    """f_Z for vectors: (rows, width) -> (rows, S)."""
+
+    def __init__(self, width: int, representation: int = 10, hidden: int = 256, dropout: float = 0.1) -> None:
+        super().__init__()
+        self.network = feed_forward(width, representation, hidden, dropout)
+
+    def forward(self, x: Float[Tensor, "rows width"]) -> Float[Tensor, "rows s"]:
+        z: Tensor = self.network(x)
+        return z
+
+
+class ImageEncoder(nn.Module):
+    """f_Z for images: four blocks of 3x3 convolutions, each halving the image, then the three layers.
+
+    The paper names neither normalisation nor pooling: each block normalises over the batch, and halves by a
+    stride (``strided``) or by max pooling. uint8 images are scaled to [0, 1]; the layout is channels-last.
+    """
+
+    def __init__(
+        self,
+        shape: tuple[int, int, int],
+        representation: int = 10,
+        filters: int = 32,
+        hidden: int = 256,
+        dropout: float = 0.1,
+        strided: bool = True,
+    ) -> None:
+        super().__init__()
+        channels, height, width = shape
+        blocks: list[nn.Module] = []
+        for _ in range(4):
+            blocks += [
+                nn.Conv2d(channels, filters, 3, stride=2 if strided else 1, padding=1, bias=False),
+                nn.BatchNorm2d(filters),
+                nn.ReLU(),
+            ]
+            if not strided:
+                blocks.append(nn.MaxPool2d(2, ceil_mode=True))
+            channels, height, width = filters, math.ceil(height / 2), math.ceil(width / 2)
+        self.blocks = nn.Sequential(*blocks)
+        self.blocks.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.network = feed_forward(filters * height * width, representation, hidden, dropout)
+
+    def forward(self, x: Tensor) -> Float[Tensor, "rows s"]:
+        if x.ndim == 3:
+            x = x[:, None]
+        if x.dtype == torch.uint8:
+            x = x.to(self.blocks[0].weight.dtype) / 255  # type: ignore[arg-type]
+        z: Tensor = self.network(self.blocks(x.contiguous(memory_format=torch.channels_last)).flatten(1))
+        return z
+
+
+class TaskNetwork(nn.Module):
+    """Initial assignments that see the whole task: log r_n = f_R([z_n, g_U(mean_n f_U(z_n))]) (Eqs. 2 and 3)."""
+
+    def __init__(self, representation: int, clusters: int, hidden: int = 256, dropout: float = 0.1) -> None:
+        super().__init__()
+        self.f_u = feed_forward(representation, hidden, hidden, dropout)
+        self.g_u = feed_forward(hidden, hidden, hidden, dropout)
+        self.f_r = feed_forward(representation + hidden, clusters, hidden, dropout)
+
+    def forward(
+        self, z: Float[Tensor, "*task n s"], mask: Bool[Tensor, "*task n"] | None = None
+    ) -> Float[Tensor, "*task n k"]:
+        summed = self.f_u(z)
+        if mask is None:
+            mean = summed.mean(-2)
+        else:
+            count = mask.sum(-1, keepdim=True).clamp_min(1)
+            mean = summed.masked_fill(~mask[..., None], 0).sum(-2) / count
+        u = self.g_u(mean)[..., None, :].expand(*z.shape[:-1], -1)
+        logits: Tensor = self.f_r(torch.cat((z, u), -1))
+        return logits

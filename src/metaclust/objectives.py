@@ -1,0 +1,232 @@
+"""The losses: the continuous adjusted Rand index, exact and without pairs, and the prototypical loss."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.nn import functional
+
+Distance = Literal["tv", "prob"]
+
+COLUMN_BLOCK = 1 << 21
+"""How many values are sorted at a time, so that the working memory does not grow with the number of columns."""
+
+
+def soft_ari(
+    r: Float[Tensor, "*task n k"],
+    y: Int[Tensor, "*#task n"],
+    mask: Bool[Tensor, "*#task n"] | None = None,
+    distance: Distance = "tv",
+) -> Float[Tensor, "*task"]:
+    """The continuous adjusted Rand index of soft assignments ``r`` against the categories ``y`` (Eqs. 12 to 17).
+
+    ``y`` are any integers; ``y`` and ``mask`` (False for padding) broadcast against the task axes of ``r``.
+    ``distance`` is "tv", the total variation distance of the paper, by sorting in O(K N log N) time and O(K N)
+    memory, or "prob", the ablation's d = 1 - sum_k r_nk r_n'k, in O(K N). On hard assignments both are the
+    adjusted Rand index, with scikit-learn's values for degenerate tables.
+
+    Erratum: the denominator is (N1+N2)(N2+N4) + (N1+N3)(N3+N4); the paper prints (N3+N4) and (N2+N4) exchanged.
+
+    >>> r = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+    >>> soft_ari(r, torch.tensor([7, 7, -1])).item()
+    1.0
+    """
+    check_assignments(r, y, mask, distance)
+    task = r.shape[:-2]
+    rows = r.shape[-2]
+    y = y.expand(*task, rows).reshape(-1, rows)
+    present = torch.ones_like(y, dtype=torch.bool) if mask is None else mask.expand(*task, rows).reshape(-1, rows)
+    flat = r.reshape(-1, rows, r.shape[-1])
+    category = dense_categories(y, present)
+    if distance == "tv":
+        apart, within = TotalVariation.apply(flat, category, present)
+    else:
+        apart, within = probability_distances(flat, category, present)
+    return index_from_sums(apart, within, category, present).reshape(task).to(r.dtype)
+
+
+def index_from_sums(
+    apart: Float[Tensor, " b"], within: Float[Tensor, " b"], category: Int[Tensor, "b n"], present: Bool[Tensor, "b n"]
+) -> Float[Tensor, " b"]:
+    """The index from the summed distances of the pairs of different and of the same category: N1 and N3."""
+    size = category_sizes(category, present).to(apart.dtype)
+    count = size.sum(-1)
+    same_pairs = (size * (size - 1) / 2).sum(-1)
+    other_pairs = count * (count - 1) / 2 - same_pairs
+    n1, n2, n3, n4 = apart, other_pairs - apart, within, same_pairs - within
+    numerator = 2 * (n1 * n4 - n2 * n3)
+    denominator = (n1 + n2) * (n2 + n4) + (n1 + n3) * (n3 + n4)
+    # It vanishes only where no pair is wrong (N2 = N3 = 0): one row, one category in one cluster, all
+    # rows alone. The index is 1 there, by convention, and has no gradient.
+    perfect = denominator <= 0
+    return torch.where(perfect, torch.ones_like(numerator), numerator / denominator.where(~perfect, 1))
+
+
+def dense_categories(y: Int[Tensor, "b n"], present: Bool[Tensor, "b n"]) -> Int[Tensor, "b n"]:
+    """Categories numbered from 0 in each task; padding comes after them all."""
+    largest = y.amax(-1, keepdim=True) if y.shape[-1] else y
+    ordered, order = y.where(present, largest).sort(-1)
+    changes = functional.pad((ordered[:, 1:] != ordered[:, :-1]).to(torch.int64), (1, 0)).cumsum(-1)
+    return torch.empty_like(changes).scatter_(-1, order, changes)
+
+
+def category_sizes(category: Int[Tensor, "b n"], present: Bool[Tensor, "b n"]) -> Int[Tensor, "b c"]:
+    many = int(category.max()) + 1 if category.numel() else 1
+    return torch.zeros((len(category), many), dtype=torch.int64, device=category.device).scatter_add_(
+        1, category, present.to(torch.int64)
+    )
+
+
+class TotalVariation(torch.autograd.Function):
+    """The total variation distances summed over pairs of different and of the same category.
+
+    For one column, sum_{n<n'} |r_n - r_n'| = sum_n r_n (rows below r_n - rows above r_n): linear in r given the
+    order, so the coefficients are also the gradient. Equal values get equal coefficients, as sign(0) = 0 gives.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, r: Float[Tensor, "b n k"], category: Int[Tensor, "b n"], present: Bool[Tensor, "b n"]
+    ) -> tuple[Tensor, Tensor]:
+        batch, rows, columns = r.shape
+        wide = torch.float32 if r.device.type == "mps" else torch.float64
+        apart = r.new_zeros(batch, dtype=wide)
+        within = r.new_zeros(batch, dtype=wide)
+        coefficients = []
+        block = max(1, COLUMN_BLOCK // max(1, batch * rows))
+        for first in range(0, columns, block):
+            values = r[..., first : first + block].mT.contiguous()
+            every, same = pair_coefficients(values, category, present)
+            other = every - same
+            values = values.to(wide).masked_fill_(~present[:, None], 0)
+            apart += 0.5 * (other * values).sum((-2, -1))
+            within += 0.5 * (same * values).sum((-2, -1))
+            if ctx.needs_input_grad[0]:
+                coefficients += [other, same]
+        ctx.save_for_backward(*coefficients)
+        ctx.shape, ctx.dtype = r.shape, r.dtype
+        return apart, within
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad_apart: Tensor, grad_within: Tensor) -> tuple[Tensor, None, None]:
+        saved = ctx.saved_tensors
+        grad_apart, grad_within = (0.5 * g.to(ctx.dtype)[:, None, None] for g in (grad_apart, grad_within))
+        columns = [
+            torch.addcmul(grad_apart * other, grad_within, same.to(ctx.dtype))
+            for other, same in zip(saved[::2], saved[1::2], strict=True)
+        ]
+        return torch.cat(columns, 1).mT.reshape(ctx.shape), None, None
+
+
+def pair_coefficients(
+    values: Float[Tensor, "b k n"], category: Int[Tensor, "b n"], present: Bool[Tensor, "b n"]
+) -> tuple[Int[Tensor, "b k n"], Int[Tensor, "b k n"]]:
+    """(rows below - rows above) for each value, among all rows and among those of its category; 0 for padding."""
+    rows = values.shape[-1]
+    absent = ~present[:, None]
+    ordered, order = values.masked_fill(absent, float("inf")).sort(-1)
+    changes = ordered[..., 1:] != ordered[..., :-1]
+    middle, rank = tie_middles(changes)
+    count = present.sum(-1, dtype=torch.int32)[:, None, None]
+    every = scatter(order, middle - count)
+    # Second sort: by category, then by value. The rank among all values stands for the value, so that the
+    # key is one exact integer.
+    key = category[:, None].expand_as(order).gather(-1, order) * rows + rank
+    key.masked_fill_(absent.expand_as(order).gather(-1, order), torch.iinfo(key.dtype).max)
+    key, order_again = key.sort(-1)
+    middle, _ = tie_middles(key[..., 1:] != key[..., :-1])
+    size = category_sizes(category, present)
+    before = (2 * size.cumsum(-1) - size).to(torch.int32)
+    order = order.gather(-1, order_again)
+    same = scatter(order, middle) - before.gather(-1, category)[:, None]
+    return every.masked_fill_(absent, 0), same.masked_fill_(absent, 0)
+
+
+def tie_middles(changes: Bool[Tensor, "b k m"]) -> tuple[Int[Tensor, "b k n"], Int[Tensor, "b k n"]]:
+    """For each place in sorted order: (first + one past last place of its run of equal values), and first place."""
+    rows = changes.shape[-1] + 1
+    place = torch.arange(rows, dtype=torch.int32, device=changes.device)
+    start = functional.pad(place[1:] * changes, (1, 0)).cummax(-1).values
+    end = functional.pad(place[1:].where(changes, rows), (0, 1), value=rows).flip(-1).cummin(-1).values.flip(-1)
+    return start + end, start
+
+
+def scatter(order: Int[Tensor, "b k n"], values: Int[Tensor, "b k n"]) -> Int[Tensor, "b k n"]:
+    """Undo a sort: put each value where its row was."""
+    return torch.empty_like(values).scatter_(-1, order, values)
+
+
+def probability_distances(
+    r: Float[Tensor, "b n k"], category: Int[Tensor, "b n"], present: Bool[Tensor, "b n"]
+) -> tuple[Float[Tensor, " b"], Float[Tensor, " b"]]:
+    """sum of 1 - sum_k r_nk r_n'k over pairs of different and of the same category, from sums of r and of r^2."""
+    r = r.to(torch.float32 if r.device.type == "mps" else torch.float64).masked_fill(~present[..., None], 0)
+    size = category_sizes(category, present).to(r.dtype)
+    count = size.sum(-1)
+    index = category[..., None].expand_as(r)
+    sums = r.new_zeros((len(r), size.shape[-1], r.shape[-1])).scatter_add(1, index, r)
+    squares = r.square().sum((-2, -1))
+    all_products = 0.5 * (sums.sum(1).square().sum(-1) - squares)
+    same_products = 0.5 * (sums.square().sum((-2, -1)) - squares)
+    same_pairs = (size * (size - 1) / 2).sum(-1)
+    every = count * (count - 1) / 2 - all_products
+    within = same_pairs - same_products
+    return every - within, within
+
+
+def check_assignments(r: Tensor, y: Tensor, mask: Tensor | None, distance: str) -> None:
+    if distance not in ("tv", "prob"):
+        raise ValueError(f"distance={distance!r}: choose 'tv' (total variation) or 'prob'")
+    if not r.is_floating_point() or r.ndim < 2:
+        raise ValueError(f"r is {r.dtype} of shape {tuple(r.shape)}: pass floating-point assignments (..., rows, K)")
+    if y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:
+        raise TypeError(f"y is {y.dtype}: pass the categories as integers (map names to integers first)")
+    if mask is not None and mask.dtype != torch.bool:
+        raise TypeError(f"mask is {mask.dtype}: pass booleans, False for padding")
+    for name, value in (("y", y), ("mask", mask)):
+        if value is None:
+            continue
+        try:
+            fits = torch.broadcast_shapes(value.shape, r.shape[:-1]) == r.shape[:-1]
+        except RuntimeError:
+            fits = False
+        if not fits or value.shape[-1:] != r.shape[-2:-1]:
+            raise ValueError(
+                f"{name} has shape {tuple(value.shape)} and r {tuple(r.shape)}: {name} needs one entry for each row"
+            )
+
+
+def prototypical_loss(
+    z: Float[Tensor, "*task n s"], y: Int[Tensor, "*task n"], mask: Bool[Tensor, "*task n"] | None = None
+) -> Float[Tensor, "*task"]:
+    """Prototypical networks (Snell et al. 2017): the mean cross-entropy of each row's category by -||z - centroid||^2.
+
+    Each row is classified with its own category's centroid taken over the *other* rows, so that every row serves
+    as support and as query. A category with one row has no such centroid and that row is left out.
+    """
+    rows = z.shape[-2]
+    flat = z.reshape(-1, rows, z.shape[-1])
+    present = torch.ones(y.shape, dtype=torch.bool, device=z.device) if mask is None else mask
+    present = present.reshape(-1, rows)
+    category = dense_categories(y.reshape(-1, rows), present)
+    size = category_sizes(category, present)
+    member = functional.one_hot(category, size.shape[-1]).to(z.dtype) * present[..., None]
+    sums = member.mT @ flat
+    centroid = sums / size.clamp_min(1).to(z.dtype)[..., None]
+    own = size.gather(-1, category)
+    # The distance to the own centroid without the row is that with it times N / (N - 1).
+    grow = (own / (own - 1).clamp_min(1)).to(z.dtype)[..., None]
+    distance = functional.relu(
+        flat.square().sum(-1, keepdim=True) - 2 * flat @ centroid.mT + centroid.square().sum(-1)[:, None]
+    )
+    distance = distance * (1 + member * (grow.square() - 1))
+    scores = (-distance).masked_fill((size == 0)[:, None], float("-inf"))
+    scores = scores.masked_fill(~present[..., None], 0)
+    loss = functional.cross_entropy(scores.flatten(0, 1), category.flatten(), reduction="none").reshape(-1, rows)
+    counted = present & (own > 1)
+    loss = loss.masked_fill(~counted, 0).sum(-1) / counted.sum(-1).clamp_min(1)
+    return loss.reshape(z.shape[:-2])

@@ -1,0 +1,42 @@
+"""Progress bars."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any, Self
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from metaclust.runs import Run
+
+
+class TrainingBar:
+    """Phase, steps, loss, validation ARI and the time left."""
+
+    def __init__(self, total: int, done: int) -> None:
+        self.progress = Progress(
+            TextColumn("{task.fields[phase]:5}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("loss {task.fields[loss]}  validation ARI {task.fields[ari]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+        )
+        self.loss: float | None = None
+        self.task = self.progress.add_task("training", total=total, completed=done, phase="", loss="-", ari="-")
+
+    def update(self, step: int, record: dict[str, Any], state: Run) -> None:
+        # A single task's loss says little: show the running mean.
+        self.loss = record["loss"] if self.loss is None else 0.98 * self.loss + 0.02 * record["loss"]
+        ari = "-" if state.last is None else f"{state.last:.3f} (best {state.best:.3f})"
+        self.progress.update(self.task, completed=step, phase=record["phase"], loss=f"{self.loss:.3f}", ari=ari)
+
+    def __enter__(self) -> Self:
+        self.progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.progress.stop()

@@ -1,0 +1,125 @@
+"""A training run on disk: metrics.jsonl and checkpoint.safetensors, enough to go on where it was killed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TextIO
+
+import torch
+from torch import Tensor
+
+from metaclust.checkpoint import CheckpointError, read_tensors, write_tensors
+from metaclust.model import ClusteringModel
+
+
+@dataclass
+class Run:
+    """What a training run has come to: everything that a resumed run needs besides the weights."""
+
+    step: int = 0
+    proto_start: float | None = None
+    """The validation ARI of the pretrained encoder, before the first step on the ARI."""
+    best: float = -1.0
+    best_step: int = -1
+    last: float | None = None
+    stale: int = 0
+    seconds: float = 0.0
+    finished: bool = False
+    validations: list[tuple[int, float]] = field(default_factory=list)
+
+
+class RunFolder:
+    """The files of one run. ``settings`` must be the same when the run is resumed."""
+
+    def __init__(self, folder: Path, settings: dict[str, Any]) -> None:
+        self.folder = folder
+        self.settings = json.loads(json.dumps(settings))
+        self.checkpoint = folder / "checkpoint.safetensors"
+        self.metrics = folder / "metrics.jsonl"
+        self._file: TextIO | None = None
+
+    def open(
+        self, model: ClusteringModel, optimizer: torch.optim.Optimizer, best: dict[str, Tensor], resume: bool
+    ) -> Run:
+        """Start anew, or put model, optimizer and best weights where the run was; returns its state."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if not resume:
+            if self.checkpoint.exists() or self.metrics.exists():
+                raise FileExistsError(
+                    f"{self.folder} holds a training run already: pass resume=True to go on with it, or another folder"
+                )
+            return Run()
+        if not self.checkpoint.exists():
+            self.metrics.unlink(missing_ok=True)
+            return Run()
+        tensors, header = read_tensors(self.checkpoint, "run")
+        changed = [
+            name
+            for name in sorted(self.settings.keys() | header["settings"].keys())
+            if self.settings.get(name) != header["settings"].get(name)
+        ]
+        if changed:
+            raise CheckpointError(
+                f"{self.checkpoint} belongs to a run with other settings ({', '.join(changed)}): resume with the same "
+                "settings, or train into another folder"
+            )
+        model.load_state_dict(part(tensors, "model."))
+        best.update(part(tensors, "best."))
+        moments: dict[int, dict[str, Tensor]] = {}
+        for name, value in part(tensors, "optimizer.").items():
+            index, key = name.split(".")
+            moments.setdefault(int(index), {})[key] = value
+        optimizer.load_state_dict({"state": moments, "param_groups": header["groups"]})
+        state = Run(**header["run"])
+        self._forget_after(state.step)
+        return state
+
+    def save(
+        self, model: ClusteringModel, optimizer: torch.optim.Optimizer, best: dict[str, Tensor], state: Run
+    ) -> None:
+        saved = optimizer.state_dict()
+        tensors = {f"model.{name}": value for name, value in model.state_dict().items()}
+        tensors |= {f"best.{name}": value for name, value in best.items()}
+        for index, moments in saved["state"].items():
+            tensors |= {f"optimizer.{index}.{key}": value for key, value in moments.items()}
+        header = {"kind": "run", "settings": self.settings, "groups": saved["param_groups"], "run": asdict(state)}
+        write_tensors(self.checkpoint, tensors, header)
+
+    def log(self, **record: Any) -> None:
+        if self._file is None:
+            self._file = self.metrics.open("a", encoding="utf-8")
+        self._file.write(json.dumps(record) + "\n")
+        self._file.flush()
+
+    def _forget_after(self, step: int) -> None:
+        """Drop metrics of steps that will be taken again."""
+        if not self.metrics.exists():
+            return
+        kept = []
+        for line in self.metrics.read_text(encoding="utf-8").splitlines():
+            try:
+                record = json.loads(line)
+            except ValueError:
+                continue
+            if record["step"] <= step:
+                kept.append(line + "\n")
+        beside = self.metrics.with_suffix(".jsonl.part")
+        beside.write_text("".join(kept), encoding="utf-8")
+        beside.replace(self.metrics)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}

@@ -1,0 +1,249 @@
+"""The training loop: Proto pretraining of the encoder, then the continuous ARI (Algorithm 2)."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.utils import clip_grad_norm_
+
+from metaclust.episodes import Batch, Task, TaskSampler
+from metaclust.evaluation import evaluate
+from metaclust.model import ClusteringModel, Preset
+from metaclust.objectives import Distance, prototypical_loss, soft_ari
+from metaclust.progress import TrainingBar
+from metaclust.runs import Run, RunFolder
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """How a model is trained. A step reads one batch of tasks."""
+
+    seed: int = 0
+    pretrain_steps: int = 2000
+    """Steps of Proto before the continuous ARI; 0 is the paper's "w/o Pretrain"."""
+    steps: int = 4000
+    """Steps on the continuous ARI."""
+    learning_rate: float = 1e-3
+    schedule: Literal["cosine", "constant"] = "cosine"
+    objective: Literal["every-step", "last-step"] = "every-step"
+    """The ARI of the assignments at the start and after every step of inference, in the mean, or after the last
+    alone, as printed in the paper: that one collapses into one cluster, where it has no gradient."""
+    distance: Distance = "tv"
+    proto_weight: float = 0.1
+    """How much of the prototypical loss stays in the objective after the pretraining."""
+    clip: float | None = 10.0
+    """The largest norm of a gradient."""
+    validate_every: int = 250
+    patience: int | None = None
+    """Stop after so many validations without a better one."""
+    validation_starts: int = 1
+    """Starts of inference at validation, see :meth:`ClusteringModel.infer`."""
+
+    def __post_init__(self) -> None:
+        for name, least in (("pretrain_steps", 0), ("steps", 0), ("validate_every", 1), ("validation_starts", 1)):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+                raise ValueError(f"{name}={value!r}: it must be a whole number of {least} or more")
+        if not 0 < self.learning_rate < float("inf"):
+            raise ValueError(f"learning_rate={self.learning_rate!r}: it must be positive and finite")
+        if not 0 <= self.proto_weight < float("inf"):
+            raise ValueError(f"proto_weight={self.proto_weight!r}: it must be 0 or more")
+        for name, allowed in (
+            ("schedule", ("cosine", "constant")),
+            ("objective", ("every-step", "last-step")),
+            ("distance", ("tv", "prob")),
+        ):
+            if getattr(self, name) not in allowed:
+                raise ValueError(f"{name}={getattr(self, name)!r}: choose one of {allowed}")
+
+    @classmethod
+    def preset(cls, preset: Preset, **changes: Any) -> Self:
+        """Settings that train reliably ("default") or the paper's plain objective ("paper"), with changes."""
+        if preset == "paper":
+            settings: dict[str, Any] = {
+                "objective": "last-step",
+                "schedule": "constant",
+                "proto_weight": 0.0,
+                "clip": None,
+            }
+        elif preset == "default":
+            settings = {}
+        else:
+            raise ValueError(f"preset={preset!r}: choose 'default' or 'paper'")
+        return cls(**{**settings, **changes})
+
+
+def train(
+    model: ClusteringModel,
+    sampler: TaskSampler,
+    validation: Sequence[Task] | None = None,
+    config: TrainingConfig | None = None,
+    *,
+    folder: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    progress: bool = True,
+) -> Run:
+    """Train ``model`` in place on the sampler's tasks and leave it with the weights that validated best.
+
+    ``validation`` are tasks over the sampler's rows, of other categories; without them the last weights are
+    kept. With ``folder``, metrics.jsonl and checkpoint.safetensors are kept in it; a run that was killed goes on
+    from there with ``resume=True`` and ends with the weights it would have had.
+    """
+    config = config or TrainingConfig()
+    store = RunFolder(Path(folder), run_settings(model, sampler, config)) if folder is not None else None
+    device = next(model.parameters()).device
+    state = Run()
+    optimizer = new_optimizer(model, config)
+    best = snapshot(model)
+    if store is not None:
+        state = store.open(model, optimizer, best, resume)
+    total = config.pretrain_steps + config.steps
+    started = time.perf_counter() - state.seconds
+    cpu_only = [] if device.type == "cpu" else [device]
+    with (
+        torch.random.fork_rng(cpu_only, device_type=device.type if cpu_only else "cuda"),
+        TrainingBar(total, state.step) if progress else nullcontext() as bar,
+        store or nullcontext(),
+    ):
+        while not state.finished:
+            pretraining = state.step < config.pretrain_steps
+            if state.step == config.pretrain_steps and state.proto_start is None:
+                optimizer = new_optimizer(model, config)
+                if validation:
+                    state.proto_start = validate(model, sampler.x, validation, config)
+                    keep_best(state, best, model, state.proto_start)
+                    if store:
+                        store.log(step=state.step, phase="proto-start", validation_ari=state.proto_start)
+            if state.step >= total:
+                state.finished = True
+                break
+            torch.manual_seed(step_seed(config.seed, state.step))
+            for group in optimizer.param_groups:
+                group["lr"] = learning_rate(config, state.step)
+            model.train()
+            batch = sampler.batch(state.step).to(device)
+            loss, parts = proto_loss(model, batch) if pretraining else ari_loss(model, batch, config)
+            if not bool(loss.isfinite()):
+                raise FloatingPointError(
+                    f"the loss became {loss.item()} at step {state.step}: lower learning_rate={config.learning_rate}, "
+                    "or check the rows for extreme values"
+                )
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            if config.clip is not None:
+                clip_grad_norm_(model.parameters(), config.clip)
+            optimizer.step()
+            state.step += 1
+            state.seconds = time.perf_counter() - started
+            record: dict[str, Any] = {"step": state.step, "phase": "proto" if pretraining else "ari", **parts}
+            boundary = state.step % config.validate_every == 0 or state.step == total
+            if boundary and validation and not pretraining:
+                state.last = validate(model, sampler.x, validation, config)
+                record["validation_ari"] = state.last
+                better = keep_best(state, best, model, state.last)
+                state.stale = 0 if better else state.stale + 1
+                state.finished = config.patience is not None and state.stale >= config.patience
+            if bar:
+                bar.update(state.step, record, state)
+            if store and (boundary or state.step % 10 == 0):
+                store.log(**record, seconds=round(state.seconds, 3))
+            if store and boundary:
+                store.save(model, optimizer, best, state)
+        if store:
+            store.save(model, optimizer, best, state)
+    if validation and state.best_step >= 0:
+        model.load_state_dict(best)
+    return state
+
+
+def proto_loss(model: ClusteringModel, batch: Batch) -> tuple[Tensor, dict[str, float]]:
+    """A step of the pretraining."""
+    loss = prototypical_loss(batch.pad(model.encode(batch.x)), batch.y, batch.mask).mean()
+    return loss, {"loss": float(loss.detach())}
+
+
+def ari_loss(model: ClusteringModel, batch: Batch, config: TrainingConfig) -> tuple[Tensor, dict[str, float]]:
+    """A step of the training: minus the continuous ARI, through the inference (Algorithm 2, lines 7 and 8).
+
+    Where all rows are in one cluster the ARI after the last step has no gradient. The ARI of the earlier steps,
+    the network's own initial assignments first of all, and the prototypical loss still have one there.
+    """
+    z = batch.pad(model.encode(batch.x))
+    r = model.trajectory(z, batch.mask)
+    if config.objective == "last-step":
+        r = r[-1:]
+    ari = soft_ari(r, batch.y, batch.mask, config.distance).mean(1)
+    loss = 1 - ari.mean()
+    parts = {"ari": float(ari[-1].detach())}
+    if config.proto_weight:
+        proto = prototypical_loss(z, batch.y, batch.mask).mean()
+        loss = loss + config.proto_weight * proto
+        parts["proto"] = float(proto.detach())
+    return loss, {"loss": float(loss.detach()), **parts}
+
+
+def validate(model: ClusteringModel, x: Tensor, tasks: Sequence[Task], config: TrainingConfig) -> float:
+    """The mean ARI of hard assignments over ``tasks``."""
+    return float(evaluate(model, x, tasks, starts=config.validation_starts).ari.mean())
+
+
+def run_settings(model: ClusteringModel, sampler: TaskSampler, config: TrainingConfig) -> dict[str, Any]:
+    """What must be the same when a run is resumed."""
+    return {
+        "model": model.config.to_dict(),
+        "training": asdict(config),
+        "tasks": {
+            "rows": len(sampler.x),
+            "categories": len(sampler.categories),
+            "n_categories": list(sampler.n_categories),
+            "rows_per_category": sampler.rows,
+            "imbalanced": sampler.imbalanced,
+            "tasks": sampler.tasks,
+            "seed": sampler.seed,
+            "augment": None if sampler.augment is None else repr(sampler.augment),
+        },
+    }
+
+
+def new_optimizer(model: ClusteringModel, config: TrainingConfig) -> torch.optim.Adam:
+    return torch.optim.Adam(model.parameters(), lr=config.learning_rate)
+
+
+def learning_rate(config: TrainingConfig, step: int) -> float:
+    """Constant, or falling along half a cosine to 1% within each of the two phases."""
+    if config.schedule == "constant":
+        return config.learning_rate
+    if step < config.pretrain_steps:
+        share = step / config.pretrain_steps
+    else:
+        share = (step - config.pretrain_steps) / config.steps
+    return config.learning_rate * (0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * share)))
+
+
+def step_seed(seed: int, step: int) -> int:
+    """Randomness of a step, from (seed, step) alone, so that a resumed run draws what it would have drawn."""
+    return int(np.random.SeedSequence([seed, step]).generate_state(1, np.uint64)[0] >> 1)
+
+
+def keep_best(state: Run, best: dict[str, Tensor], model: ClusteringModel, ari: float) -> bool:
+    """Remember the weights if they validated better than any before."""
+    state.validations.append((state.step, ari))
+    if ari <= state.best:
+        return False
+    state.best, state.best_step = ari, state.step
+    best.update(snapshot(model))
+    return True
+
+
+def snapshot(model: ClusteringModel) -> dict[str, Tensor]:
+    return {name: value.detach().clone() for name, value in model.state_dict().items()}
