@@ -35,13 +35,16 @@ def evaluate(
     x: Tensor,
     tasks: Sequence[Task],
     *,
-    starts: int = 1,
-    tol: float | None = None,
+    starts: int = 10,
+    tol: float | None = 1e-5,
     steps: int | None = None,
     seed: int = 0,
     block: int = 64,
 ) -> Evaluation:
-    """Cluster each task and compare with its categories; each row is encoded once, whatever tasks it is in."""
+    """Cluster each task by :meth:`ClusteringModel.infer` and compare with its categories.
+
+    Each row is encoded once, whatever tasks it is in.
+    """
     rows, place = np.unique(np.concatenate([task.rows for task in tasks]), return_inverse=True)
     z = model.transform(x[torch.from_numpy(rows)])
     ends = np.cumsum([len(task.rows) for task in tasks])[:-1]

@@ -9,6 +9,7 @@ from typing import Any, Literal, Self
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
+from torch.nn import functional
 
 from metaclust.mixture import Posterior, component_family, em_steps, vb_steps
 from metaclust.mixture.inference import Components, choose, run
@@ -16,6 +17,9 @@ from metaclust.mixture.spherical import MeanCovariance
 from metaclust.networks import ImageEncoder, TaskNetwork, VectorEncoder
 
 Preset = Literal["default", "paper"]
+
+EMPTY = -1e9
+"""The logit of a cluster that starts without rows: far below any other, and finite."""
 
 
 @dataclass(frozen=True)
@@ -130,10 +134,12 @@ class ClusteringModel(nn.Module):
         return logits
 
     def trajectory(
-        self, z: Float[Tensor, "*task n s"], mask: Bool[Tensor, "*task n"] | None = None
+        self,
+        z: Float[Tensor, "*task n s"],
+        logits: Float[Tensor, "*task n k"],
+        mask: Bool[Tensor, "*task n"] | None = None,
     ) -> Float[Tensor, "steps *task n k"]:
         """The assignments at the start and after each of the T steps, differentiable: what training reads."""
-        logits = self.initial_logits(z, mask)
         first = logits.softmax(-1)
         if mask is not None:
             first = first * mask[..., None]
@@ -145,15 +151,16 @@ class ClusteringModel(nn.Module):
         z: Float[Tensor, "*task n s"],
         mask: Bool[Tensor, "*task n"] | None = None,
         *,
-        starts: int = 1,
+        starts: int = 10,
+        tol: float | None = 1e-5,
         steps: int | None = None,
-        tol: float | None = None,
         generator: torch.Generator | None = None,
     ) -> Posterior:
-        """Cluster each task: the start by the network and ``starts - 1`` by random seeds; the best by bound.
+        """Cluster each task from several starts and keep, for each task, the one with the best bound.
 
-        Without ``tol``, the T steps of the training are taken (or ``steps``); with it, steps until convergence,
-        at most ``steps`` (or 200).
+        The first start is the model's own, the others are k-means++ seeds, from as many as there may be clusters
+        down to two. Each goes on to convergence (``tol``, see :func:`variational_bayes`), in at most ``steps``
+        steps (200). ``starts=1, tol=None`` is the paper's way: T steps from the network's assignments.
         """
         if starts < 1:
             raise ValueError(f"starts={starts!r}: it must be 1 or more")
@@ -162,13 +169,29 @@ class ClusteringModel(nn.Module):
         try:
             limit = steps if steps is not None else (self.config.steps if tol is None else 200)
             best = run(self._posteriors(z, self.initial_logits(z, mask), mask), limit, tol)
-            for _ in range(starts - 1):
-                logits = seeded_logits(z, self.config.max_clusters, mask, generator)
+            for seeds in seed_numbers(self.config.max_clusters, starts - 1):
+                logits = seeded_logits(z, self.config.max_clusters, mask, generator, seeds)
                 other = run(self._posteriors(z, logits, mask), limit, tol)
                 best = choose(best.exact_bound >= other.exact_bound, best, other)
             return best
         finally:
             self.train(training)
+
+    @torch.no_grad()
+    def best_seeded_logits(
+        self, z: Float[Tensor, "*task n s"], mask: Bool[Tensor, "*task n"] | None = None, starts: int = 4
+    ) -> Float[Tensor, "*task n k"]:
+        """Of several seeded starts, for each task the logits from which T steps reach the best bound.
+
+        Seeds are drawn from torch's generator, and so is how many there are.
+        """
+        clusters = self.config.max_clusters
+        numbers = torch.randint(min(2, clusters), clusters + 1, (starts,)).tolist()
+        logits = torch.stack([seeded_logits(z, clusters, mask, seeds=number) for number in numbers])
+        masks = None if mask is None else mask.expand(starts, *mask.shape)
+        bound = run(self._posteriors(z.expand(starts, *z.shape), logits, masks), self.config.steps, None).exact_bound
+        chosen = bound.argmax(0)[None, ..., None, None]
+        return logits.gather(0, chosen.expand(1, *logits.shape[1:]))[0]
 
     def _posteriors(self, z: Tensor, logits: Tensor, mask: Tensor | None) -> Any:
         if self.config.inference == "em":
@@ -191,15 +214,27 @@ def default_encoder(config: ModelConfig) -> nn.Module:
     )
 
 
+def seed_numbers(clusters: int, starts: int) -> list[int]:
+    """How many seeds each of several starts has: evenly from ``clusters`` down to two.
+
+    >>> seed_numbers(10, 4)
+    [10, 7, 5, 2]
+    """
+    least = min(2, clusters)
+    return [round(clusters - i * (clusters - least) / max(1, starts - 1)) for i in range(starts)]
+
+
 def seeded_logits(
     z: Float[Tensor, "*task n s"],
     clusters: int,
     mask: Bool[Tensor, "*task n"] | None = None,
     generator: torch.Generator | None = None,
+    seeds: int | None = None,
 ) -> Float[Tensor, "*task n k"]:
     """Initial logits from k-means++ seeds: rows drawn one after another, far from those drawn before.
 
-    The logits are -||z - seed_k||^2 / 2, those of unit-variance components at the seeds.
+    The logits are -||z - seed_k||^2 / 2, those of unit-variance components at the seeds. With fewer ``seeds``
+    than ``clusters``, the other clusters start empty.
     """
     flat = z.reshape(-1, *z.shape[-2:])
     weight = torch.ones(flat.shape[:-1], dtype=z.dtype, device=z.device)
@@ -207,7 +242,7 @@ def seeded_logits(
         weight = mask.reshape(weight.shape).to(z.dtype)
     nearest = weight
     distances = []
-    for _ in range(clusters):
+    for _ in range(min(clusters, seeds or clusters)):
         # Where all rows lie on seeds already, draw any row.
         chance = torch.where(nearest.sum(-1, keepdim=True) > 0, nearest, weight)
         draw = torch.rand((len(flat), 1), dtype=torch.float64, generator=generator).to(z.device, z.dtype)
@@ -219,4 +254,5 @@ def seeded_logits(
         candidate = distance * weight
         nearest = candidate if len(distances) == 1 else torch.minimum(nearest, candidate)
     logits = -0.5 * torch.stack(distances, -1)
+    logits = functional.pad(logits - logits.amax(-1, keepdim=True), (0, clusters - len(distances)), value=EMPTY)
     return logits.reshape(*z.shape[:-1], clusters)

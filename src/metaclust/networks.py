@@ -7,6 +7,7 @@ import math
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
+from torch.nn import functional
 
 
 def feed_forward(inputs: int, outputs: int, hidden: int = 256, dropout: float = 0.1) -> nn.Sequential:
@@ -93,6 +94,9 @@ class TaskNetwork(nn.Module):
         else:
             count = mask.sum(-1, keepdim=True).clamp_min(1)
             mean = summed.masked_fill(~mask[..., None], 0).sum(-2) / count
-        u = self.g_u(mean)[..., None, :].expand(*z.shape[:-1], -1)
-        logits: Tensor = self.f_r(torch.cat((z, u), -1))
+        # f_R([z, u]): u is the same for all rows of a task, so its part of the first layer is computed once.
+        weight, bias = self.f_r[0].get_parameter("weight"), self.f_r[0].get_parameter("bias")
+        of_z, of_u = weight.split((z.shape[-1], mean.shape[-1]), -1)
+        hidden = functional.linear(z, of_z) + functional.linear(self.g_u(mean), of_u, bias)[..., None, :]
+        logits: Tensor = self.f_r[1:](hidden)
         return logits

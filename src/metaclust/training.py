@@ -41,16 +41,25 @@ class TrainingConfig:
     distance: Distance = "tv"
     proto_weight: float = 0.1
     """How much of the prototypical loss stays in the objective after the pretraining."""
+    seeded: int = 4
+    """Train through the inference from k-means++ seeds too: from the best by bound of so many starts, as
+    :meth:`ClusteringModel.infer` chooses; 0 for the network's start alone."""
     clip: float | None = 10.0
     """The largest norm of a gradient."""
     validate_every: int = 250
     patience: int | None = None
     """Stop after so many validations without a better one."""
-    validation_starts: int = 1
+    validation_starts: int = 6
     """Starts of inference at validation, see :meth:`ClusteringModel.infer`."""
 
     def __post_init__(self) -> None:
-        for name, least in (("pretrain_steps", 0), ("steps", 0), ("validate_every", 1), ("validation_starts", 1)):
+        for name, least in (
+            ("pretrain_steps", 0),
+            ("steps", 0),
+            ("seeded", 0),
+            ("validate_every", 1),
+            ("validation_starts", 1),
+        ):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 raise ValueError(f"{name}={value!r}: it must be a whole number of {least} or more")
@@ -74,6 +83,7 @@ class TrainingConfig:
                 "objective": "last-step",
                 "schedule": "constant",
                 "proto_weight": 0.0,
+                "seeded": 0,
                 "clip": None,
             }
         elif preset == "default":
@@ -179,10 +189,17 @@ def ari_loss(model: ClusteringModel, batch: Batch, config: TrainingConfig) -> tu
     the network's own initial assignments first of all, and the prototypical loss still have one there.
     """
     z = batch.pad(model.encode(batch.x))
-    r = model.trajectory(z, batch.mask)
+    logits = model.initial_logits(z, batch.mask)
+    if config.seeded:
+        seeded = model.best_seeded_logits(z, batch.mask, config.seeded)
+        r = model.trajectory(
+            torch.cat((z, z)), torch.cat((logits, seeded)), torch.cat((batch.mask, batch.mask))
+        ).unflatten(1, (2, -1))
+    else:
+        r = model.trajectory(z, logits, batch.mask)[:, None]
     if config.objective == "last-step":
         r = r[-1:]
-    ari = soft_ari(r, batch.y, batch.mask, config.distance).mean(1)
+    ari = soft_ari(r, batch.y, batch.mask, config.distance).mean((1, 2))
     loss = 1 - ari.mean()
     parts = {"ari": float(ari[-1].detach())}
     if config.proto_weight:

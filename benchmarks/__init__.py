@@ -1,0 +1,1 @@
+"""Side by side, as ratios of two things measured in one run."""

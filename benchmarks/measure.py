@@ -1,0 +1,42 @@
+"""Time and memory of two or more calls, interleaved so that a noisy machine disturbs them alike."""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+
+def interleaved(calls: dict[str, Callable[[int], object]], rounds: int, warm_up: int = 3) -> dict[str, float]:
+    """The median seconds of each call; the argument is the number of the round."""
+    seconds: dict[str, list[float]] = {name: [] for name in calls}
+    for i in range(-warm_up, rounds):
+        for name, call in calls.items():
+            started = time.perf_counter()
+            call(i % rounds)
+            if i >= 0:
+                seconds[name].append(time.perf_counter() - started)
+    return {name: statistics.median(values) for name, values in seconds.items()}
+
+
+def median_ratio(numerator: Callable[[int], object], denominator: Callable[[int], object], rounds: int) -> float:
+    """The median over rounds of the ratio of two calls, each pair made one right after the other."""
+    ratios = []
+    for i in range(-3, rounds):
+        times = []
+        for call in (denominator, numerator):
+            started = time.perf_counter()
+            call(i % rounds)
+            times.append(time.perf_counter() - started)
+        if i >= 0:
+            ratios.append(times[1] / times[0])
+    return statistics.median(ratios)
+
+
+def peak_memory(code: str) -> float:
+    """The peak resident memory, in GB, of a fresh Python process that runs ``code``."""
+    report = "\nimport resource; print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+    done = subprocess.run([sys.executable, "-c", code + report], check=True, capture_output=True, text=True)  # noqa: S603
+    return int(done.stdout.split()[-1]) / 1e6

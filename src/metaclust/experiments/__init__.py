@@ -1,0 +1,1 @@
+"""The paper's protocol on real data, from the command line."""

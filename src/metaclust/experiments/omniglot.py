@@ -1,0 +1,162 @@
+"""Omniglot by the paper's protocol: the test ARI, and whether training ever collapses.
+
+    python -m metaclust.experiments.omniglot protocol --split 0 --out results/omniglot.jsonl
+    python -m metaclust.experiments.omniglot collapse --runs 10 --out results/collapse.jsonl
+
+One JSON line a run is appended to the file; runs that are in it already are not done again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from metaclust.augmentation import ImageAugmentation
+from metaclust.checkpoint import load_model, save_model, versions
+from metaclust.data import Dataset, load_dataset
+from metaclust.episodes import Split, Task, TaskSampler, split_categories
+from metaclust.evaluation import Evaluation, evaluate
+from metaclust.experiments.rivals import bayesian_gaussian_mixture, kmeans_silhouette, kmeans_true, score
+from metaclust.model import ClusteringModel, ModelConfig
+from metaclust.training import TrainingConfig, train
+
+VALIDATION_TASKS = 100
+TEST_TASKS = 200
+
+
+def prepare(data: Dataset, seed: int, tasks: int) -> tuple[TaskSampler, list[Task], list[Task], Split]:
+    """Training tasks, and the fixed tasks of 2 to 10 categories for validation and for the test."""
+    split = split_categories(data.y, seed)
+    x = torch.from_numpy(data.X)
+    augment = ImageAugmentation(turn_categories=True)
+    sampler = TaskSampler(x, data.y, split.train, tasks=tasks, seed=seed, augment=augment)
+    fixed = replace(sampler, augment=None)
+    validation = replace(fixed, categories=split.validation).fixed(VALIDATION_TASKS)
+    test = replace(fixed, categories=split.test).fixed(TEST_TASKS)
+    return sampler, validation, test, split
+
+
+def protocol(data: Dataset, split: int, folder: Path, config: TrainingConfig, tasks: int) -> dict[str, Any]:
+    """Train on a split; then, once, every row of the comparison on its test tasks."""
+    started = time.perf_counter()
+    sampler, validation, test, categories = prepare(data, split, tasks)
+    torch.manual_seed(split)
+    model = ClusteringModel(ModelConfig((1, 28, 28)))
+    run = train(model, sampler, validation, config, folder=folder, resume=True)
+    training_seconds = run.seconds
+    save_model(model, folder / "model.safetensors", [data.categories[i] for i in categories.train])
+    proto, _ = load_model(folder / "pretrained.safetensors")
+    x = sampler.x
+    rows = {
+        "ours": evaluate(model, x, test),
+        "ours, network start, T steps": evaluate(model, x, test, starts=1, tol=None),
+        "proto + this VB": evaluate(proto, x, test),
+        **rivals("proto", proto, x, test),
+        **rivals("ours", model, x, test),
+    }
+    return {
+        "experiment": "protocol",
+        "split": split,
+        "proto_validation_ari": run.proto_start,
+        "best_validation_ari": run.best,
+        "best_step": run.best_step,
+        "training_seconds": round(training_seconds, 1),
+        "seconds": round(time.perf_counter() - started, 1),
+        "test": {name: summary(result) for name, result in rows.items()},
+    }
+
+
+def rivals(name: str, model: ClusteringModel, x: torch.Tensor, tasks: list[Task]) -> dict[str, Evaluation]:
+    """scikit-learn's ways to cluster, on a model's representations of the same tasks."""
+    z = [model.transform(x[torch.from_numpy(task.rows)]).numpy() for task in tasks]
+    return {
+        f"{name} + BayesianGaussianMixture": score(tasks, [bayesian_gaussian_mixture(rows) for rows in z]),
+        f"{name} + BayesianGaussianMixture, 10 starts": score(
+            tasks, [bayesian_gaussian_mixture(rows, n_init=10) for rows in z]
+        ),
+        f"{name} + KMeans, K by silhouette": score(tasks, [kmeans_silhouette(rows) for rows in z]),
+        f"{name} + KMeans told the true K": score(
+            tasks, [kmeans_true(rows, task.n_categories) for rows, task in zip(z, tasks, strict=True)]
+        ),
+    }
+
+
+def collapse(data: Dataset, seed: int, folder: Path, config: TrainingConfig, tasks: int) -> dict[str, Any]:
+    """One short training run: does it end above its Proto start?"""
+    sampler, validation, _, _ = prepare(data, seed, tasks)
+    torch.manual_seed(seed)
+    model = ClusteringModel(ModelConfig((1, 28, 28)))
+    run = train(model, sampler, validation, config, folder=folder, resume=True)
+    return {
+        "experiment": "collapse",
+        "seed": seed,
+        "proto_validation_ari": run.proto_start,
+        "last_validation_ari": run.last,
+        "best_validation_ari": run.best,
+        "validations": run.validations,
+        "held": run.last is not None and run.proto_start is not None and run.last > run.proto_start,
+        "training_seconds": round(run.seconds, 1),
+    }
+
+
+def summary(result: Evaluation) -> dict[str, float]:
+    error = result.ari.std(ddof=1) / np.sqrt(len(result.ari))
+    return {
+        "ari": round(float(result.ari.mean()), 4),
+        "standard_error": round(float(error), 4),
+        "k_error": round(result.k_error, 3),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name, text in (("protocol", protocol.__doc__), ("collapse", collapse.__doc__)):
+        command = commands.add_parser(name, help=text)
+        command.add_argument("--root", help="the folder that holds omniglot/ (or set METACLUST_DATA)")
+        command.add_argument("--out", type=Path, required=True, help="the file to which JSON lines are appended")
+        command.add_argument("--runs-folder", type=Path, default=Path("runs"), help="checkpoints and metrics")
+        command.add_argument("--threads", type=int, default=torch.get_num_threads())
+        command.add_argument("--tasks", type=int, default=4, help="tasks in a step")
+        command.add_argument("--preset", choices=("default", "paper"), default="default")
+        command.add_argument("--pretrain-steps", type=int)
+        command.add_argument("--steps", type=int)
+        if name == "protocol":
+            command.add_argument("--split", type=int, nargs="+", default=[0, 1, 2])
+        else:
+            command.add_argument("--runs", type=int, default=10, help="how many seeds, from 0 on")
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    data = load_dataset("omniglot", arguments.root)
+    seeds = arguments.split if arguments.command == "protocol" else range(arguments.runs)
+    key = "split" if arguments.command == "protocol" else "seed"
+    done = set()
+    if arguments.out.exists():
+        lines = [json.loads(line) for line in arguments.out.read_text(encoding="utf-8").splitlines()]
+        done = {line[key] for line in lines if line["experiment"] == arguments.command}
+    changes = {name: getattr(arguments, name) for name in ("pretrain_steps", "steps")}
+    changes = {name: value for name, value in changes.items() if value is not None}
+    for seed in seeds:
+        if seed in done:
+            print(f"{key} {seed} is in {arguments.out} already")
+            continue
+        config = TrainingConfig.preset(arguments.preset, seed=seed, **changes)
+        folder = arguments.runs_folder / f"omniglot-{arguments.command}-{seed}"
+        run = protocol if arguments.command == "protocol" else collapse
+        record = run(data, seed, folder, config, arguments.tasks)
+        record |= {"threads": arguments.threads, "training": asdict(config), "versions": versions()}
+        arguments.out.parent.mkdir(parents=True, exist_ok=True)
+        with arguments.out.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(record) + "\n")
+        print(json.dumps({name: record[name] for name in record if name not in ("training", "versions")}, indent=1))
+
+
+if __name__ == "__main__":
+    main()

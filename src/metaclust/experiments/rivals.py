@@ -1,0 +1,60 @@
+"""What a user would pick instead, from scikit-learn, on the same rows."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.cluster import KMeans
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import adjusted_rand_score, silhouette_score
+from sklearn.mixture import BayesianGaussianMixture
+
+from metaclust.episodes import Task
+from metaclust.evaluation import Evaluation
+
+Rows = NDArray[np.float32] | NDArray[np.float64]
+
+
+def bayesian_gaussian_mixture(z: Rows, max_clusters: int = 10, n_init: int = 1, seed: int = 0) -> NDArray[np.int64]:
+    """scikit-learn's Dirichlet-process mixture with spherical components, run to convergence."""
+    mixture = BayesianGaussianMixture(
+        n_components=min(max_clusters, len(z)),
+        covariance_type="spherical",
+        weight_concentration_prior_type="dirichlet_process",
+        max_iter=1000,
+        n_init=n_init,
+        random_state=seed,
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        labels: NDArray[np.int64] = mixture.fit_predict(z)
+    return labels
+
+
+def kmeans_silhouette(z: Rows, max_clusters: int = 10, seed: int = 0) -> NDArray[np.int64]:
+    """k-means with the number of clusters, from two on, that has the best silhouette."""
+    best, chosen = -np.inf, np.zeros(len(z), np.int64)
+    for k in range(2, min(max_clusters, len(z) - 1) + 1):
+        labels = KMeans(k, n_init=3, random_state=seed).fit_predict(z)
+        score = silhouette_score(z, labels) if len(np.unique(labels)) > 1 else -np.inf
+        if score > best:
+            best, chosen = score, labels
+    return chosen
+
+
+def kmeans_true(z: Rows, k: int, seed: int = 0) -> NDArray[np.int64]:
+    """k-means that is told the number of categories: an upper mark, not a rival."""
+    labels: NDArray[np.int64] = KMeans(k, n_init=3, random_state=seed).fit_predict(z)
+    return labels
+
+
+def score(tasks: Sequence[Task], labels: Sequence[NDArray[np.int64]]) -> Evaluation:
+    """Compare found labels with the categories of each task."""
+    return Evaluation(
+        np.array([adjusted_rand_score(task.labels, found) for task, found in zip(tasks, labels, strict=True)]),
+        np.array([len(np.unique(found)) for found in labels]),
+        np.array([task.n_categories for task in tasks]),
+    )

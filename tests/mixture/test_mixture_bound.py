@@ -1,0 +1,166 @@
+"""The bound: it never falls, it is the sum of its terms, and it stays below the exact log evidence."""
+
+import itertools
+import math
+from itertools import islice
+
+import numpy as np
+import pytest
+import torch
+from scipy import integrate, stats
+from scipy.special import betaln, digamma
+from torch.distributions import Beta, Categorical, Gamma, MixtureSameFamily, MultivariateNormal, kl_divergence
+
+from metaclust.mixture.inference import PSEUDO_ROWS, variational_bayes
+
+TASKS, SHAPES, STEPS = 50, 20, 10
+
+
+def batch(seed):
+    """50 padded problems of one shape; each has its own scale, offset, number of rows and alpha."""
+    rng = np.random.default_rng(seed)
+    rows, components, width = rng.integers(2, 30), rng.integers(1, 9), rng.integers(1, 6)
+    scale = 10 ** rng.uniform(-2, 2, (TASKS, 1, 1))
+    z = scale * (rng.normal(size=(TASKS, rows, width)) + 3 * rng.normal(size=(TASKS, 1, width)))
+    logits = 3 * rng.normal(size=(TASKS, rows, components))
+    mask = np.arange(rows) < rng.integers(1, rows + 1, (TASKS, 1))
+    return tuple(map(torch.tensor, (z, logits, 10 ** rng.uniform(-3, 3, TASKS), mask)))
+
+
+@pytest.mark.parametrize("seed", range(SHAPES))
+def test_no_step_lowers_the_bound(fit, seed):
+    bounds = torch.stack([p.exact_bound for p in islice(fit.steps(*batch(seed)), STEPS)])
+    old, new = bounds[:-1], bounds[1:]
+    fall = (old - new) / old.abs().clamp_min(1)
+    assert bounds.shape == (STEPS, TASKS)
+    assert fall.max() <= 1e-10
+
+
+def small_problem(seed, rows=6, components=3, width=2):
+    rng = np.random.default_rng(seed)
+    z = 10 ** rng.uniform(-1, 1) * rng.normal(size=(rows, width))
+    return torch.tensor(z), torch.tensor(rng.normal(size=(rows, components))), 10 ** rng.uniform(-1, 1)
+
+
+def expected_log_det(dof, scale):
+    width = len(scale)
+    return sum(digamma((dof - i) / 2) for i in range(width)) + width * math.log(2) + np.linalg.slogdet(scale)[1]
+
+
+def wishart_kl(dof, scale, prior_dof, prior_scale):
+    """From scipy's entropy and density: -H(q) - E_q[log p]; the prior's log density is linear in E[Lambda]."""
+    assert prior_dof == len(scale) + 1
+    expected_trace = np.trace(np.linalg.solve(prior_scale, dof * scale))
+    at_scale = stats.wishart.logpdf(prior_scale, prior_dof, prior_scale)
+    return -stats.wishart.entropy(dof, scale) - (at_scale + (len(scale) - expected_trace) / 2)
+
+
+def component_terms(z, posterior, k):
+    """(E[log N(z_n | k)] for each row, KL of the component's parameters from their prior)."""
+    parameters, width = posterior.parameters, z.shape[-1]
+    theta, a, b = parameters.theta[k], parameters.a[k], parameters.b[k]
+    eye, zero = torch.eye(width, dtype=z.dtype), torch.zeros(width, dtype=z.dtype)
+    if b.ndim:
+        scale, kappa = b.inverse(), parameters.kappa[k]
+        precision, covariance, log_det = a * scale, b / (a * kappa), expected_log_det(a.item(), scale.numpy())
+        mean_kl = kl_divergence(MultivariateNormal(theta, covariance), MultivariateNormal(zero, kappa * covariance))
+        kl = mean_kl + wishart_kl(a.item(), scale.numpy(), width + 1, np.eye(width) / (width + 1))
+    else:
+        precision, covariance = a / b * eye, parameters.s[k] * eye
+        log_det = width * stats.gamma(a.item(), scale=1 / b.item()).expect(np.log)
+        one = torch.ones((), dtype=z.dtype)
+        kl = kl_divergence(MultivariateNormal(theta, covariance), MultivariateNormal(zero, eye))
+        kl = kl + kl_divergence(Gamma(a, b), Gamma(one, one))
+    square = torch.stack([(row - theta) @ precision @ (row - theta) for row in z]) + (precision @ covariance).trace()
+    return 0.5 * (log_det - width * math.log(2 * math.pi) - square), kl
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_bound_of_vb_is_the_sum_of_its_terms(vb_fit, seed):
+    z, logits, alpha = small_problem(seed, components=1 + seed % 4, width=1 + seed % 3)
+    posterior = vb_fit(z, logits, alpha=alpha, steps=3)
+    prior = Beta(torch.ones((), dtype=z.dtype), torch.tensor(alpha, dtype=z.dtype))
+    total, log_left = 0.0, 0.0
+    for k in range(logits.shape[-1]):
+        gamma1, gamma2 = posterior.sticks.gamma1[k], posterior.sticks.gamma2[k]
+        q = stats.beta(gamma1.item(), gamma2.item())
+        log_weight, log_left = log_left + q.expect(np.log), log_left + q.expect(lambda eta: np.log1p(-eta))
+        log_likelihood, kl = component_terms(z, posterior, k)
+        r = posterior.r[:, k]
+        total += (r * (log_weight + log_likelihood - r.log())).sum() - kl - kl_divergence(Beta(gamma1, gamma2), prior)
+    torch.testing.assert_close(posterior.bound, total, rtol=1e-8, atol=1e-7)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_bound_of_em_is_the_log_likelihood_with_the_pseudo_rows(em_fit, seed):
+    z, logits, _ = small_problem(seed, rows=12, components=1 + seed % 3, width=1 + seed % 3)
+    posterior = em_fit(z, logits, steps=3)
+    b, a, width = posterior.b, posterior.a, z.shape[-1]
+    eye = torch.eye(width, dtype=z.dtype)
+    covariance = b / a[:, None, None] if b.ndim == 3 else (b / a)[:, None, None] * eye
+    components = MultivariateNormal(posterior.theta, covariance)
+    standard = MultivariateNormal(torch.zeros(width, dtype=z.dtype), eye)
+    cross_entropy = kl_divergence(standard, components) + standard.entropy()
+    pseudo = PSEUDO_ROWS * (posterior.weights.log() - cross_entropy).sum()
+    rows = MixtureSameFamily(Categorical(posterior.weights), components).log_prob(z).sum()
+    torch.testing.assert_close(posterior.bound, rows + pseudo, rtol=1e-9, atol=1e-9)
+
+
+def log_evidence_full(z):
+    """Normal-Wishart evidence of one component: the chain of Student-t predictive densities."""
+    width, total = z.shape[-1], 0.0
+    for n in range(len(z)):
+        seen, kappa, dof = z[:n], 1 + n, width + 1 + n
+        mean = seen.sum(0) / kappa
+        inverse_scale = (width + 1) * np.eye(width) + seen.T @ seen - kappa * np.outer(mean, mean)
+        shape = inverse_scale * (kappa + 1) / (kappa * (dof - width + 1))
+        total += stats.multivariate_t.logpdf(z[n], mean, shape, df=dof - width + 1)
+    return total
+
+
+def log_evidence_spherical(z):
+    """One component: mu integrated out in closed form (rows are correlated by it), beta by quadrature."""
+    rows = len(z)
+    if rows == 0:
+        return 0.0
+
+    def density(beta):
+        covariance = np.eye(rows) / beta + 1
+        return math.exp(sum(stats.multivariate_normal.logpdf(column, cov=covariance) for column in z.T) - beta)
+
+    return math.log(integrate.quad(density, 0, 60, limit=200)[0])
+
+
+def log_evidence(fit, z, components, alpha):
+    """Exact, by the sum over all assignments of rows to components."""
+    component = log_evidence_full if fit.components == "full" else log_evidence_spherical
+    terms = []
+    for v in itertools.product(range(components), repeat=len(z)):
+        count = np.bincount(v, minlength=components)
+        later = count[::-1].cumsum()[::-1] - count
+        weight = sum(betaln(1 + count, alpha + later) - betaln(1, alpha))
+        terms.append(weight + sum(component(z[np.array(v) == k]) for k in range(components)))
+    return np.logaddexp.reduce(terms)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_bound_is_below_the_exact_log_evidence(vb_fit, seed):
+    z, logits, alpha = small_problem(seed, rows=3, components=2, width=1 + seed % 2)
+    bound = vb_fit(z, logits, alpha=alpha, steps=50).bound
+    evidence = log_evidence(vb_fit, z.numpy(), 2, alpha)
+    assert evidence - 10 < bound < evidence
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_one_full_component_has_the_exact_log_evidence_as_its_bound(seed):
+    z, logits, alpha = small_problem(seed, rows=5, components=1, width=1 + seed % 3)
+    bound = variational_bayes(z, logits, alpha=alpha, components="full").bound
+    evidence = log_evidence_full(z.numpy()) + betaln(6, alpha) - betaln(1, alpha)
+    assert bound.item() == pytest.approx(evidence, rel=1e-10)
+
+
+def test_freeing_the_covariance_of_the_means_raises_the_bound():
+    for seed in range(20):
+        z, logits, alpha = small_problem(seed, components=1)
+        unit, optimal = (variational_bayes(z, logits, 200, alpha, m).bound for m in ("unit", "optimal"))
+        assert optimal > unit

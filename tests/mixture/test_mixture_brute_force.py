@@ -1,0 +1,138 @@
+"""The mixture against a second derivation, written as loops over rows and components."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import digamma
+
+from metaclust.mixture.inference import PSEUDO_ROWS
+
+STEPS = 10
+PROBLEMS = 200
+
+
+def softmax_rows(scores):
+    r = np.zeros_like(scores)
+    for n, row in enumerate(scores):
+        weights = [math.exp(score - max(row)) for score in row]
+        r[n] = [weight / sum(weights) for weight in weights]
+    return r
+
+
+def stick_breaking(count, alpha):
+    """E[log pi_k] for eta_k ~ Beta(1 + N_k, alpha + rows in later components)."""
+    log_weights, log_left = [], 0.0
+    for k in range(len(count)):
+        gamma1, gamma2 = 1 + count[k], alpha + sum(count[k + 1 :])
+        log_weights.append(log_left + digamma(gamma1) - digamma(gamma1 + gamma2))
+        log_left += digamma(gamma2) - digamma(gamma1 + gamma2)
+    return log_weights
+
+
+def spherical(z, r, alpha, optimal):
+    (rows, width), components = z.shape, r.shape[1]
+    theta, s = np.zeros((components, width)), np.ones(components)
+    a, b = np.ones(components), np.ones(components)
+    for _ in range(STEPS):
+        count = [sum(r[n, k] for n in range(rows)) for k in range(components)]
+        log_weights = stick_breaking(count, alpha)
+        scores = np.zeros_like(r)
+        for k in range(components):
+            beta = a[k] / b[k]
+            theta[k] = beta * sum(r[n, k] * z[n] for n in range(rows)) / (1 + beta * count[k])
+            s[k] = 1 / (1 + beta * count[k]) if optimal else 1
+            square = [sum((z[n] - theta[k]) ** 2) + width * s[k] for n in range(rows)]
+            a[k] = 1 + width / 2 * count[k]
+            b[k] = 1 + sum(r[n, k] * square[n] for n in range(rows)) / 2
+            for n in range(rows):
+                log_precision = digamma(a[k]) - math.log(b[k]) - math.log(2 * math.pi)
+                scores[n, k] = log_weights[k] + width / 2 * log_precision - a[k] / b[k] / 2 * square[n]
+        r = softmax_rows(scores)
+    return r, theta, a, b, log_weights
+
+
+def full(z, r, alpha):
+    (rows, width), components = z.shape, r.shape[1]
+    theta = np.zeros((components, width))
+    a, b = np.zeros(components), np.zeros((components, width, width))
+    for _ in range(STEPS):
+        count = [sum(r[n, k] for n in range(rows)) for k in range(components)]
+        log_weights = stick_breaking(count, alpha)
+        scores = np.zeros_like(r)
+        for k in range(components):
+            kappa = 1 + count[k]
+            theta[k] = sum(r[n, k] * z[n] for n in range(rows)) / kappa
+            a[k] = width + 1 + count[k]
+            b[k] = (width + 1) * np.eye(width) + np.outer(theta[k], theta[k])
+            for n in range(rows):
+                b[k] += r[n, k] * np.outer(z[n] - theta[k], z[n] - theta[k])
+            scale = np.linalg.inv(b[k])
+            log_det = sum(digamma((a[k] + 1 - i) / 2) for i in range(1, width + 1))
+            log_det += width * math.log(2) + math.log(np.linalg.det(scale))
+            for n in range(rows):
+                square = a[k] * (z[n] - theta[k]) @ scale @ (z[n] - theta[k]) + width / kappa
+                scores[n, k] = log_weights[k] + (log_det - width * math.log(2 * math.pi) - square) / 2
+        r = softmax_rows(scores)
+    return r, theta, a, b, log_weights
+
+
+def em(z, r, spherical_components):
+    """Maximum likelihood when every component also owns PSEUDO_ROWS rows with mean 0 and covariance I."""
+    (rows, width), components = z.shape, r.shape[1]
+    theta, covariance = np.zeros((components, width)), np.zeros((components, width, width))
+    for _ in range(STEPS):
+        count = [PSEUDO_ROWS + sum(r[n, k] for n in range(rows)) for k in range(components)]
+        log_weights = [math.log(count[k] / sum(count)) for k in range(components)]
+        scores = np.zeros_like(r)
+        for k in range(components):
+            theta[k] = sum(r[n, k] * z[n] for n in range(rows)) / count[k]
+            scatter = PSEUDO_ROWS * (np.eye(width) + np.outer(theta[k], theta[k]))
+            for n in range(rows):
+                scatter += r[n, k] * np.outer(z[n] - theta[k], z[n] - theta[k])
+            covariance[k] = scatter / count[k]
+            if spherical_components:
+                covariance[k] = np.eye(width) * np.trace(covariance[k]) / width
+            precision = np.linalg.inv(covariance[k])
+            log_det = math.log(np.linalg.det(2 * math.pi * covariance[k]))
+            for n in range(rows):
+                square = (z[n] - theta[k]) @ precision @ (z[n] - theta[k])
+                scores[n, k] = log_weights[k] - (log_det + square) / 2
+        r = softmax_rows(scores)
+    if spherical_components:
+        a = width / 2 * np.array(count)
+        return r, theta, a, a * covariance[:, 0, 0], log_weights
+    return r, theta, np.array(count), np.array(count)[:, None, None] * covariance, log_weights
+
+
+def brute_force(fit, z, logits, alpha):
+    r = softmax_rows(logits)
+    if fit.em:
+        return em(z, r, fit.components == "spherical")
+    if fit.components == "full":
+        return full(z, r, alpha)
+    return spherical(z, r, alpha, fit.mean_covariance == "optimal")
+
+
+def problem(seed, em):
+    """Rows, logits and alpha. EM gets enough rows for no component to shrink onto a point, where rounding grows."""
+    rng = np.random.default_rng(seed)
+    width = rng.integers(1, 4)
+    rows = rng.integers(20, 30) if em else rng.integers(1, 12)
+    components = rng.integers(1, 4) if em else rng.integers(1, 6)
+    scale, alpha = 10 ** rng.uniform(-1, 1, 2)
+    z = scale * rng.normal(size=(rows, width)) + rng.normal(size=width)
+    return z, rng.normal(size=(rows, components)) * (1 if em else 10 ** rng.uniform(-1, 1)), alpha
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_ten_steps_equal_the_loops(fit, block):
+    for seed in range(block * PROBLEMS // 4, (block + 1) * PROBLEMS // 4):
+        z, logits, alpha = problem(seed, fit.em)
+        posterior = fit(torch.tensor(z), torch.tensor(logits), alpha=alpha, steps=STEPS)
+        r, theta, a, b, log_weights = brute_force(fit, z, logits, alpha)
+        np.testing.assert_allclose(posterior.r, r, rtol=0, atol=1e-10, err_msg=f"r, problem {seed}")
+        for name, value in {"theta": theta, "a": a, "b": b, "log_weights": log_weights}.items():
+            ours = getattr(posterior, name)
+            np.testing.assert_allclose(ours, value, rtol=1e-10, atol=1e-10, err_msg=f"{name}, problem {seed}")
