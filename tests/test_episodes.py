@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from metaclust import Task, TaskSampler, collate, split_categories
 
+
 def labelled(categories=12, rows=8, seed=0):
     """Rows that hold their own number, in mixed order, and categories numbered with gaps."""
     y = np.random.default_rng(seed).permutation(np.repeat(3 * np.arange(categories) - 5, rows))
@@ -57,7 +58,7 @@ def test_a_split_does_not_depend_on_the_order_or_the_number_of_rows():
 @pytest.mark.parametrize("fractions", [(0.5, 0.5), (0.6, 0.6, -0.2), (0.5, 0.2, 0.2)], ids=str)
 @pytest.mark.usefixtures("_without_type_checks")
 def test_fractions_must_add_up_to_one(fractions):
-    with pytest.raises(ValueError, match="fractions=.*add up to 1"):
+    with pytest.raises(ValueError, match=r"fractions=.*add up to 1"):
         split_categories([0, 1, 2], 0, fractions)
 
 
@@ -177,7 +178,7 @@ def test_augmentation_sees_each_category_of_each_task_as_a_group():
         seen.append((x[:, 0], group))
         return x + 0.5 * torch.rand(x.shape, generator=generator)
 
-    x, y = labelled()
+    _, y = labelled()
     drawn = sampler(augment=augment, tasks=3)
     batch = drawn.batch(4)
     rows, group = seen[0]
@@ -185,7 +186,7 @@ def test_augmentation_sees_each_category_of_each_task_as_a_group():
     assert torch.equal(rows, plain.x[:, 0])
     task = plain.index.new_tensor(np.repeat(np.arange(3), plain.mask.sum(-1)))
     pairs = list(zip(task.tolist(), y[rows.to(torch.int64).numpy()].tolist(), strict=True))
-    numbers = {pair: number for pair, number in zip(pairs, group.tolist(), strict=True)}
+    numbers = dict(zip(pairs, group.tolist(), strict=True))
     assert [numbers[pair] for pair in pairs] == group.tolist()
     assert sorted(numbers.values()) == list(range(len(set(pairs))))
     assert torch.equal(batch.x.floor(), plain.x)

@@ -74,7 +74,7 @@ def test_a_wrong_setting_is_named_with_its_value(settings, message):
 
 @pytest.mark.usefixtures("_without_type_checks")
 def test_an_unknown_preset_is_named():
-    with pytest.raises(ValueError, match="preset='fast'.*'default' or 'paper'"):
+    with pytest.raises(ValueError, match=r"preset='fast'.*'default' or 'paper'"):
         ModelConfig.preset("fast", (4,))
 
 
@@ -263,9 +263,7 @@ def seeds_are_rows_of(z, logits):
     half = 0.5 * (z[:, None] - z).square().sum(-1)
     pairs = half[:, None, :] - half[:, :, None]
     differences = logits[:, 1:] - logits[:, :1]
-    return all(
-        torch.isclose(pairs, column[:, None, None], atol=1e-4).all(0).any() for column in differences.unbind(-1)
-    )
+    return all(torch.isclose(pairs, column[:, None, None], atol=1e-4).all(0).any() for column in differences.unbind(-1))
 
 
 def test_seeded_logits_are_those_of_unit_components_at_rows():
@@ -311,6 +309,22 @@ def test_seeds_follow_the_generator():
     one, same, other = (seeded_logits(z, 4, generator=torch.Generator().manual_seed(seed)) for seed in (5, 5, 6))
     assert torch.equal(one, same)
     assert not torch.equal(one, other)
+
+
+def test_the_best_start_of_each_task_is_the_networks_or_the_seeded_one_with_the_best_bound():
+    z, mask = padded_tasks((30, 25, 1, 12, 8, 20, 3, 17))
+    model = small_model()
+    own = model.initial_logits(z, mask)
+    torch.manual_seed(7)
+    numbers = torch.randint(2, 6, (4,)).tolist()
+    starts = [own, *(seeded_logits(z, 5, mask, seeds=number) for number in numbers)]
+    bounds = [variational_bayes(z, logits, 4, 1.0, "optimal", mask=mask).exact_bound for logits in starts]
+    best = torch.stack(bounds).argmax(0).tolist()
+    torch.manual_seed(7)
+    chosen = model.best_start(z, own, mask, 4)
+    for task in range(8):
+        assert torch.equal(chosen[task], starts[best[task]][task])
+    assert len(set(best)) > 1
 
 
 @pytest.mark.parametrize(("clusters", "starts"), [(10, 9), (10, 1), (10, 0), (2, 3), (1, 3)])

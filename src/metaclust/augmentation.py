@@ -16,7 +16,7 @@ class ImageAugmentation:
     """Small affine changes of each image; and quarter turns and mirroring of whole categories.
 
     A character turned by 90 degrees is another character: ``turn_categories`` draws one of the eight turns and
-    mirrorings for each category of each task, which makes eight training categories out of one. Leave it off
+    mirrorings for each category of each batch, which makes eight training categories out of one. Leave it off
     where a turned image is not a different thing.
     """
 
@@ -27,7 +27,7 @@ class ImageAugmentation:
     turn_categories: bool = False
 
     def __call__(
-        self, x: Tensor, group: Int[Tensor, " rows"], generator: torch.Generator
+        self, x: Tensor, category: Int[Tensor, " rows"], generator: torch.Generator
     ) -> Float[Tensor, "rows c h w"]:
         """uint8 or float images (rows, [channels,] height, width) to float images in [0, 1]."""
         if x.ndim == 3:
@@ -35,8 +35,9 @@ class ImageAugmentation:
         x = x.to(torch.float32) / 255 if x.dtype == torch.uint8 else x
         matrix = self.matrices(len(x), generator)
         if self.turn_categories:
-            turns = torch.randint(8, (int(group.max()) + 1,), generator=generator)[group]
-            matrix = matrix @ TURNS[turns]
+            present, place = category.unique(return_inverse=True)
+            turns = torch.randint(8, (len(present),), generator=generator)
+            matrix = matrix @ TURNS[turns[place]]
         shift = self.shift * (2 * torch.rand((len(x), 2, 1), generator=generator) - 1)
         height, width = x.shape[-2:]
         if height != width:

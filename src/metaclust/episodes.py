@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor
 
 IntArray = NDArray[np.int64]
 Augment = Callable[[Tensor, Tensor, torch.Generator], Tensor]
-"""(rows, number of each row's category in the batch, generator) -> rows."""
+"""(rows, the category of each row, generator) -> rows."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,8 @@ class Task:
 
     rows: IntArray
     labels: IntArray
+    categories: IntArray
+    """The category in the data set that each number stands for."""
 
     @property
     def n_categories(self) -> int:
@@ -58,6 +60,8 @@ class Batch:
     """Tasks side by side. ``x`` holds the real rows only; ``index`` places them in the padded (tasks, rows)."""
 
     x: Tensor
+    category: Int[Tensor, " m"]
+    """The category of each real row in the data set, where ``y`` numbers them within the task."""
     y: Int[Tensor, "b n"]
     mask: Bool[Tensor, "b n"]
     index: Int[Tensor, "b n"]
@@ -67,7 +71,7 @@ class Batch:
         return z[self.index].masked_fill(~self.mask[..., None], 0)
 
     def to(self, device: torch.device) -> Batch:
-        return Batch(*(value.to(device, non_blocking=True) for value in (self.x, self.y, self.mask, self.index)))
+        return Batch(*(getattr(self, field.name).to(device, non_blocking=True) for field in fields(self)))
 
 
 def collate(x: Tensor, tasks: Sequence[Task]) -> Batch:
@@ -82,7 +86,8 @@ def collate(x: Tensor, tasks: Sequence[Task]) -> Batch:
         index[i, :size] = torch.arange(start, start + size)
         start += size
     rows = torch.from_numpy(np.concatenate([task.rows for task in tasks]))
-    return Batch(x[rows], y, y >= 0, index)
+    category = torch.from_numpy(np.concatenate([task.categories[task.labels] for task in tasks]))
+    return Batch(x[rows], category, y, y >= 0, index)
 
 
 @dataclass(frozen=True)
@@ -148,7 +153,7 @@ class TaskSampler:
                 row = np.sort(generator.choice(row, size, replace=False))
             rows.append(row)
         labels = np.repeat(np.arange(many), [len(row) for row in rows])
-        return Task(np.concatenate(rows), labels)
+        return Task(np.concatenate(rows), labels, self.categories[chosen])
 
     def _sizes(self, generator: np.random.Generator, many: int) -> Sequence[int | None]:
         if self.rows is None:
@@ -166,10 +171,8 @@ class TaskSampler:
         batch = collate(self.x, tasks)
         if self.augment is None:
             return batch
-        offset = np.cumsum([0] + [task.n_categories for task in tasks[:-1]])
-        group = np.concatenate([task.labels + start for task, start in zip(tasks, offset, strict=True)])
         torch_generator = torch.Generator().manual_seed(int(generator.integers(2**62)))
-        return replace(batch, x=self.augment(batch.x, torch.from_numpy(group), torch_generator))
+        return replace(batch, x=self.augment(batch.x, batch.category, torch_generator))
 
     def fixed(self, count: int) -> list[Task]:
         """``count`` tasks that are always the same: for validation and for testing."""

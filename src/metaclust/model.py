@@ -27,7 +27,7 @@ class ModelConfig:
     """What a model is made of. ``input_shape`` is (width,) for vectors and (channels, height, width) for images."""
 
     input_shape: tuple[int, ...]
-    representation: int = 10
+    representation: int = 32
     """S, the width of z."""
     max_clusters: int = 10
     """K', where the infinite mixture is truncated."""
@@ -36,7 +36,7 @@ class ModelConfig:
     hidden: int = 256
     filters: int = 64
     strided: bool = True
-    dropout: float = 0.1
+    dropout: float = 0.0
     alpha: float = 1.0
     mean_covariance: MeanCovariance = "optimal"
     components: Components = "spherical"
@@ -67,7 +67,13 @@ class ModelConfig:
     def preset(cls, preset: Preset, input_shape: tuple[int, ...], **changes: Any) -> Self:
         """Settings that train fast ("default") or the paper's ("paper"), with changes."""
         if preset == "paper":
-            settings: dict[str, Any] = {"filters": 32, "strided": False, "mean_covariance": "unit"}
+            settings: dict[str, Any] = {
+                "representation": 10,
+                "filters": 32,
+                "strided": False,
+                "dropout": 0.1,
+                "mean_covariance": "unit",
+            }
         elif preset == "default":
             settings = {}
         else:
@@ -177,21 +183,27 @@ class ClusteringModel(nn.Module):
         finally:
             self.train(training)
 
-    @torch.no_grad()
-    def best_seeded_logits(
-        self, z: Float[Tensor, "*task n s"], mask: Bool[Tensor, "*task n"] | None = None, starts: int = 4
+    def best_start(
+        self,
+        z: Float[Tensor, "*task n s"],
+        logits: Float[Tensor, "*task n k"],
+        mask: Bool[Tensor, "*task n"] | None,
+        seeded: int,
     ) -> Float[Tensor, "*task n k"]:
-        """Of several seeded starts, for each task the logits from which T steps reach the best bound.
+        """For each task, ``logits`` or the best of ``seeded`` starts from seeds, by the bound after T steps.
 
-        Seeds are drawn from torch's generator, and so is how many there are.
+        The seeds, and how many there are, are drawn from torch's generator; they pass no gradient.
         """
         clusters = self.config.max_clusters
-        numbers = torch.randint(min(2, clusters), clusters + 1, (starts,)).tolist()
-        logits = torch.stack([seeded_logits(z, clusters, mask, seeds=number) for number in numbers])
-        masks = None if mask is None else mask.expand(starts, *mask.shape)
-        bound = run(self._posteriors(z.expand(starts, *z.shape), logits, masks), self.config.steps, None).exact_bound
-        chosen = bound.argmax(0)[None, ..., None, None]
-        return logits.gather(0, chosen.expand(1, *logits.shape[1:]))[0]
+        with torch.no_grad():
+            numbers = torch.randint(min(2, clusters), clusters + 1, (seeded,)).tolist()
+            others = [seeded_logits(z, clusters, mask, seeds=number) for number in numbers]
+            candidates = torch.stack([logits, *others])
+            masks = None if mask is None else mask.expand(len(candidates), *mask.shape)
+            posteriors = self._posteriors(z.expand(len(candidates), *z.shape), candidates, masks)
+            best = run(posteriors, self.config.steps, None).exact_bound.argmax(0)[..., None, None]
+            chosen = candidates.gather(0, best[None].expand(1, *logits.shape))[0]
+        return torch.where(best == 0, logits, chosen)
 
     def _posteriors(self, z: Tensor, logits: Tensor, mask: Tensor | None) -> Any:
         if self.config.inference == "em":

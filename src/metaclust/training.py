@@ -13,9 +13,11 @@ from typing import Any, Literal, Self
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
+from metaclust.checkpoint import save_model
 from metaclust.episodes import Batch, Task, TaskSampler
 from metaclust.evaluation import evaluate
 from metaclust.model import ClusteringModel, Preset
@@ -29,9 +31,9 @@ class TrainingConfig:
     """How a model is trained. A step reads one batch of tasks."""
 
     seed: int = 0
-    pretrain_steps: int = 2000
+    pretrain_steps: int = 2500
     """Steps of Proto before the continuous ARI; 0 is the paper's "w/o Pretrain"."""
-    steps: int = 4000
+    steps: int = 2500
     """Steps on the continuous ARI."""
     learning_rate: float = 1e-3
     schedule: Literal["cosine", "constant"] = "cosine"
@@ -39,13 +41,16 @@ class TrainingConfig:
     """The ARI of the assignments at the start and after every step of inference, in the mean, or after the last
     alone, as printed in the paper: that one collapses into one cluster, where it has no gradient."""
     distance: Distance = "tv"
-    proto_weight: float = 0.1
+    proto_weight: float = 1.0
     """How much of the prototypical loss stays in the objective after the pretraining."""
-    seeded: int = 4
-    """Train through the inference from k-means++ seeds too: from the best by bound of so many starts, as
-    :meth:`ClusteringModel.infer` chooses; 0 for the network's start alone."""
-    clip: float | None = 10.0
-    """The largest norm of a gradient."""
+    seeded: int = 3
+    """How many starts from k-means++ seeds compete with the network's: each task is trained through the one that
+    reaches the best bound, as :meth:`ClusteringModel.infer` chooses; 0 for the network's start alone."""
+    task_clip: float | None = 0.1
+    """The largest norm of the gradient of one task's ARI in its representations. Where a small change of z makes the
+    inference end elsewhere, that gradient is large and says nothing: it may not outweigh the other tasks'."""
+    clip: float | None = 1.0
+    """The largest norm of the gradient of a step in all weights."""
     validate_every: int = 250
     patience: int | None = None
     """Stop after so many validations without a better one."""
@@ -84,6 +89,7 @@ class TrainingConfig:
                 "schedule": "constant",
                 "proto_weight": 0.0,
                 "seeded": 0,
+                "task_clip": None,
                 "clip": None,
             }
         elif preset == "default":
@@ -106,8 +112,8 @@ def train(
     """Train ``model`` in place on the sampler's tasks and leave it with the weights that validated best.
 
     ``validation`` are tasks over the sampler's rows, of other categories; without them the last weights are
-    kept. With ``folder``, metrics.jsonl and checkpoint.safetensors are kept in it; a run that was killed goes on
-    from there with ``resume=True`` and ends with the weights it would have had.
+    kept. With ``folder``, metrics.jsonl, checkpoint.safetensors and the pretrained model are kept in it; a run that was
+    killed goes on from there with ``resume=True`` and ends with the weights it would have had.
     """
     config = config or TrainingConfig()
     store = RunFolder(Path(folder), run_settings(model, sampler, config)) if folder is not None else None
@@ -119,9 +125,8 @@ def train(
         state = store.open(model, optimizer, best, resume)
     total = config.pretrain_steps + config.steps
     started = time.perf_counter() - state.seconds
-    cpu_only = [] if device.type == "cpu" else [device]
     with (
-        torch.random.fork_rng(cpu_only, device_type=device.type if cpu_only else "cuda"),
+        torch.random.fork_rng([device] if device.type == "cuda" else []),
         TrainingBar(total, state.step) if progress else nullcontext() as bar,
         store or nullcontext(),
     ):
@@ -134,6 +139,8 @@ def train(
                     keep_best(state, best, model, state.proto_start)
                     if store:
                         store.log(step=state.step, phase="proto-start", validation_ari=state.proto_start)
+                if store:
+                    save_model(model, store.folder / "pretrained.safetensors")
             if state.step >= total:
                 state.finished = True
                 break
@@ -177,8 +184,9 @@ def train(
 
 
 def proto_loss(model: ClusteringModel, batch: Batch) -> tuple[Tensor, dict[str, float]]:
-    """A step of the pretraining."""
-    loss = prototypical_loss(batch.pad(model.encode(batch.x)), batch.y, batch.mask).mean()
+    """A step of the pretraining. The categories of all tasks of the batch are told apart, which is harder than each
+    task by itself, and so teaches more."""
+    loss = prototypical_loss(model.encode(batch.x), batch.category)
     return loss, {"loss": float(loss.detach())}
 
 
@@ -188,25 +196,37 @@ def ari_loss(model: ClusteringModel, batch: Batch, config: TrainingConfig) -> tu
     Where all rows are in one cluster the ARI after the last step has no gradient. The ARI of the earlier steps,
     the network's own initial assignments first of all, and the prototypical loss still have one there.
     """
-    z = batch.pad(model.encode(batch.x))
-    logits = model.initial_logits(z, batch.mask)
+    encoded = model.encode(batch.x)
+    z = batch.pad(encoded)
+    rows = z if config.task_clip is None else LimitedGradient.apply(z, config.task_clip / len(z))
+    logits = model.initial_logits(rows, batch.mask)
+    own = logits.softmax(-1)
     if config.seeded:
-        seeded = model.best_seeded_logits(z, batch.mask, config.seeded)
-        r = model.trajectory(
-            torch.cat((z, z)), torch.cat((logits, seeded)), torch.cat((batch.mask, batch.mask))
-        ).unflatten(1, (2, -1))
-    else:
-        r = model.trajectory(z, logits, batch.mask)[:, None]
-    if config.objective == "last-step":
-        r = r[-1:]
-    ari = soft_ari(r, batch.y, batch.mask, config.distance).mean((1, 2))
+        logits = model.best_start(z, logits, batch.mask, config.seeded)
+    r = model.trajectory(rows, logits, batch.mask)
+    r = r[-1:] if config.objective == "last-step" else torch.cat((own[None], r[1:]))
+    ari = soft_ari(r, batch.y, batch.mask, config.distance).mean(1)
     loss = 1 - ari.mean()
     parts = {"ari": float(ari[-1].detach())}
     if config.proto_weight:
-        proto = prototypical_loss(z, batch.y, batch.mask).mean()
+        proto = prototypical_loss(encoded, batch.category)
         loss = loss + config.proto_weight * proto
         parts["proto"] = float(proto.detach())
     return loss, {"loss": float(loss.detach()), **parts}
+
+
+class LimitedGradient(torch.autograd.Function):
+    """The identity; going back, the gradient of each task is scaled down to a largest norm."""
+
+    @staticmethod
+    def forward(ctx: Any, z: Float[Tensor, "b n s"], limit: float) -> Float[Tensor, "b n s"]:
+        ctx.limit = limit
+        return z.view_as(z)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        norm = gradient.flatten(1).norm(dim=1)[:, None, None]
+        return gradient * (ctx.limit / norm.clamp_min(ctx.limit)), None
 
 
 def validate(model: ClusteringModel, x: Tensor, tasks: Sequence[Task], config: TrainingConfig) -> float:
@@ -237,14 +257,13 @@ def new_optimizer(model: ClusteringModel, config: TrainingConfig) -> torch.optim
 
 
 def learning_rate(config: TrainingConfig, step: int) -> float:
-    """Constant, or falling along half a cosine to 1% within each of the two phases."""
+    """Constant, or within each of the two phases rising for up to 100 steps, then falling along half a cosine to 1%."""
     if config.schedule == "constant":
         return config.learning_rate
-    if step < config.pretrain_steps:
-        share = step / config.pretrain_steps
-    else:
-        share = (step - config.pretrain_steps) / config.steps
-    return config.learning_rate * (0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * share)))
+    pretraining = step < config.pretrain_steps
+    done, phase = (step, config.pretrain_steps) if pretraining else (step - config.pretrain_steps, config.steps)
+    rise = min(1.0, (done + 1) / min(100, phase))
+    return config.learning_rate * rise * (0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * done / phase)))
 
 
 def step_seed(seed: int, step: int) -> int:
