@@ -22,7 +22,7 @@ from metaclust import (
     training,
 )
 
-SHORT = TrainingConfig(pretrain_steps=4, pretrain_categories=None, steps=6, validate_every=2, validation_starts=1)
+SHORT = TrainingConfig(pretrain_steps=4, steps=6, validate_every=2, validation_starts=1)
 
 
 def blobs(categories=30, rows=12, seed=0):
@@ -72,20 +72,14 @@ def test_pretraining_lowers_the_prototypical_loss():
     assert mean_loss(training.proto_loss, model) < 0.5 * before
 
 
-@pytest.mark.parametrize(("categories", "expected"), [(None, 4), (12, 12), (50, 20)])
-def test_pretraining_may_see_more_categories_at_a_time(monkeypatch, categories, expected):
-    seen = []
-
-    def watched(model, batch):
-        seen.append(int(batch.y.max()) + 1)
-        return proto_loss(model, batch)
-
-    proto_loss = training.proto_loss
-    monkeypatch.setattr(training, "proto_loss", watched)
-    config = replace(SHORT, pretrain_steps=20, pretrain_categories=categories, steps=0)
-    quiet(new_model(), None, config)
-    assert max(seen) == expected
-    assert categories is None or min(seen) == expected
+def test_pretraining_tells_the_categories_of_all_tasks_of_a_batch_apart():
+    model = new_model().eval()
+    batch = SAMPLER.batch(0)
+    loss, parts = training.proto_loss(model, batch)
+    category = torch.from_numpy(Y)[(batch.x[:, None] == X).all(-1).int().argmax(-1)]
+    assert len(category.unique()) > batch.y.max() + 1
+    torch.testing.assert_close(loss, prototypical_loss(model.encode(batch.x), category))
+    assert parts == {"loss": loss.item()}
 
 
 def test_the_pretrained_model_is_kept_beside_the_run(tmp_path):
@@ -199,8 +193,7 @@ def test_patience_stops_after_so_many_validations_without_a_better_one():
 def test_the_papers_objective_is_the_index_after_the_last_step():
     config = TrainingConfig.preset("paper")
     assert (config.objective, config.schedule, config.distance) == ("last-step", "constant", "tv")
-    assert (config.proto_weight, config.seeded) == (0, 0)
-    assert (config.pretrain_categories, config.task_clip, config.clip) == (None, None, None)
+    assert (config.proto_weight, config.seeded, config.task_clip, config.clip) == (0, 0, None, None)
     model = new_model().eval()
     batch = SAMPLER.batch(0)
     z = batch.pad(model.encode(batch.x))
@@ -218,7 +211,7 @@ def test_the_default_objective_is_the_mean_over_all_steps_and_some_proto(distanc
     z = batch.pad(model.encode(batch.x))
     r = model.trajectory(z, model.initial_logits(z, batch.mask), batch.mask)
     index = torch.stack([soft_ari(step, batch.y, batch.mask, distance).mean() for step in r])
-    proto = prototypical_loss(z, batch.y, batch.mask).mean()
+    proto, _ = training.proto_loss(model, batch)
     loss, parts = training.ari_loss(model, batch, config)
     torch.testing.assert_close(loss, 1 - index.mean() + config.proto_weight * proto)
     assert parts["ari"] == pytest.approx(index[-1].item())
@@ -338,7 +331,6 @@ def test_no_steps_at_all_leave_the_model_as_it_was():
 
 WRONG = [
     ({"pretrain_steps": -1}, "pretrain_steps=-1"),
-    ({"pretrain_categories": 1}, "pretrain_categories=1"),
     ({"steps": 1.5}, "steps=1.5"),
     ({"steps": True}, "steps=True"),
     ({"validate_every": 0}, "validate_every=0"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields
 from itertools import islice
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Bool, Float
@@ -31,7 +31,7 @@ class ModelConfig:
     """S, the width of z."""
     max_clusters: int = 10
     """K', where the infinite mixture is truncated."""
-    steps: int = 10
+    steps: int = 5
     """T, the number of steps of inference that are trained through."""
     hidden: int = 256
     filters: int = 64
@@ -64,11 +64,12 @@ class ModelConfig:
         component_family(self.components, self.mean_covariance)
 
     @classmethod
-    def preset(cls, preset: Preset, input_shape: tuple[int, ...], **changes: Any) -> Self:
+    def preset(cls, preset: Preset, input_shape: tuple[int, ...], **changes: Any) -> ModelConfig:
         """Settings that train fast ("default") or the paper's ("paper"), with changes."""
         if preset == "paper":
             settings: dict[str, Any] = {
                 "representation": 10,
+                "steps": 10,
                 "filters": 32,
                 "strided": False,
                 "dropout": 0.1,
@@ -84,7 +85,7 @@ class ModelConfig:
         return {**asdict(self), "input_shape": list(self.input_shape)}
 
     @classmethod
-    def from_dict(cls, settings: dict[str, Any]) -> Self:
+    def from_dict(cls, settings: dict[str, Any]) -> ModelConfig:
         unknown = sorted(set(settings) - {field.name for field in fields(cls)})
         if unknown:
             raise ValueError(f"unknown model settings {unknown}: the file was written by a newer metaclust")

@@ -88,15 +88,16 @@ class TaskNetwork(nn.Module):
     def forward(
         self, z: Float[Tensor, "*task n s"], mask: Bool[Tensor, "*task n"] | None = None
     ) -> Float[Tensor, "*task n k"]:
-        summed = self.f_u(z)
         if mask is None:
-            mean = summed.mean(-2)
-        else:
-            count = mask.sum(-1, keepdim=True).clamp_min(1)
-            mean = summed.masked_fill(~mask[..., None], 0).sum(-2) / count
+            mask = torch.ones(z.shape[:-1], dtype=torch.bool, device=z.device)
+        # Only real rows go through the networks; what is computed for them is put back into the padded shape.
+        rows = z[mask]
+        summed = self.f_u(rows)
+        total = summed.new_zeros((*mask.shape, summed.shape[-1])).masked_scatter(mask[..., None], summed).sum(-2)
+        u = self.g_u(total / mask.sum(-1, keepdim=True).clamp_min(1))
         # f_R([z, u]): u is the same for all rows of a task, so its part of the first layer is computed once.
         weight, bias = self.f_r[0].get_parameter("weight"), self.f_r[0].get_parameter("bias")
-        of_z, of_u = weight.split((z.shape[-1], mean.shape[-1]), -1)
-        hidden = functional.linear(z, of_z) + functional.linear(self.g_u(mean), of_u, bias)[..., None, :]
-        logits: Tensor = self.f_r[1:](hidden)
-        return logits
+        of_z, of_u = weight.split((z.shape[-1], u.shape[-1]), -1)
+        shared = functional.linear(u, of_u, bias)[..., None, :].expand(*mask.shape, -1)[mask]
+        logits: Tensor = self.f_r[1:](functional.linear(rows, of_z) + shared)
+        return logits.new_zeros((*mask.shape, logits.shape[-1])).masked_scatter(mask[..., None], logits)

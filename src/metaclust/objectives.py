@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Integer
 from torch import Tensor
 from torch.nn import functional
+
+from metaclust.mixture.inference import broadcast
 
 Distance = Literal["tv", "prob"]
 
@@ -17,7 +19,7 @@ COLUMN_BLOCK = 1 << 21
 
 def soft_ari(
     r: Float[Tensor, "*task n k"],
-    y: Int[Tensor, "*#task n"],
+    y: Integer[Tensor, "*#task n"],
     mask: Bool[Tensor, "*#task n"] | None = None,
     distance: Distance = "tv",
 ) -> Float[Tensor, "*task"]:
@@ -65,7 +67,7 @@ def index_from_sums(
     return torch.where(perfect, torch.ones_like(numerator), numerator / denominator.where(~perfect, 1))
 
 
-def dense_categories(y: Int[Tensor, "b n"], present: Bool[Tensor, "b n"]) -> Int[Tensor, "b n"]:
+def dense_categories(y: Integer[Tensor, "b n"], present: Bool[Tensor, "b n"]) -> Int[Tensor, "b n"]:
     """Categories numbered from 0 in each task; padding comes after them all."""
     largest = y.amax(-1, keepdim=True) if y.shape[-1] else y
     ordered, order = y.where(present, largest).sort(-1)
@@ -101,7 +103,7 @@ class TotalVariation(torch.autograd.Function):
             values = r[..., first : first + block].mT.contiguous()
             every, same = pair_coefficients(values, category, present)
             other = every - same
-            values = values.to(wide).masked_fill_(~present[:, None], 0)
+            values = values.to(wide).masked_fill(~present[:, None], 0)
             apart += 0.5 * (other * values).sum((-2, -1))
             within += 0.5 * (same * values).sum((-2, -1))
             if ctx.needs_input_grad[0]:
@@ -183,6 +185,8 @@ def check_assignments(r: Tensor, y: Tensor, mask: Tensor | None, distance: str) 
         raise ValueError(f"distance={distance!r}: choose 'tv' (total variation) or 'prob'")
     if not r.is_floating_point() or r.ndim < 2:
         raise ValueError(f"r is {r.dtype} of shape {tuple(r.shape)}: pass floating-point assignments (..., rows, K)")
+    if 0 in r.shape[-2:]:
+        raise ValueError(f"r has shape {tuple(r.shape)}: there must be at least one row and one column")
     if y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:
         raise TypeError(f"y is {y.dtype}: pass the categories as integers (map names to integers first)")
     if mask is not None and mask.dtype != torch.bool:
@@ -190,18 +194,14 @@ def check_assignments(r: Tensor, y: Tensor, mask: Tensor | None, distance: str) 
     for name, value in (("y", y), ("mask", mask)):
         if value is None:
             continue
-        try:
-            fits = torch.broadcast_shapes(value.shape, r.shape[:-1]) == r.shape[:-1]
-        except RuntimeError:
-            fits = False
-        if not fits or value.shape[-1:] != r.shape[-2:-1]:
+        if broadcast(value.shape, r.shape[:-1]) != r.shape[:-1] or value.shape[-1:] != r.shape[-2:-1]:
             raise ValueError(
                 f"{name} has shape {tuple(value.shape)} and r {tuple(r.shape)}: {name} needs one entry for each row"
             )
 
 
 def prototypical_loss(
-    z: Float[Tensor, "*task n s"], y: Int[Tensor, "*task n"], mask: Bool[Tensor, "*task n"] | None = None
+    z: Float[Tensor, "*task n s"], y: Integer[Tensor, "*task n"], mask: Bool[Tensor, "*task n"] | None = None
 ) -> Float[Tensor, "*task"]:
     """Prototypical networks (Snell et al. 2017): the mean cross-entropy of each row's category by -||z - centroid||^2.
 
@@ -212,6 +212,7 @@ def prototypical_loss(
     flat = z.reshape(-1, rows, z.shape[-1])
     present = torch.ones(y.shape, dtype=torch.bool, device=z.device) if mask is None else mask
     present = present.reshape(-1, rows)
+    flat = flat.masked_fill(~present[..., None], 0)
     category = dense_categories(y.reshape(-1, rows), present)
     size = category_sizes(category, present)
     member = functional.one_hot(category, size.shape[-1]).to(z.dtype) * present[..., None]
@@ -219,13 +220,12 @@ def prototypical_loss(
     centroid = sums / size.clamp_min(1).to(z.dtype)[..., None]
     own = size.gather(-1, category)
     # The distance to the own centroid without the row is that with it times N / (N - 1).
-    grow = (own / (own - 1).clamp_min(1)).to(z.dtype)[..., None]
+    grow = (own.to(z.dtype) / (own - 1).clamp_min(1))[..., None]
     distance = functional.relu(
         flat.square().sum(-1, keepdim=True) - 2 * flat @ centroid.mT + centroid.square().sum(-1)[:, None]
     )
     distance = distance * (1 + member * (grow.square() - 1))
     scores = (-distance).masked_fill((size == 0)[:, None], float("-inf"))
-    scores = scores.masked_fill(~present[..., None], 0)
     loss = functional.cross_entropy(scores.flatten(0, 1), category.flatten(), reduction="none").reshape(-1, rows)
     counted = present & (own > 1)
     loss = loss.masked_fill(~counted, 0).sum(-1) / counted.sum(-1).clamp_min(1)

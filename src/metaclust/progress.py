@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
@@ -32,7 +32,7 @@ class TrainingBar:
         ari = "-" if state.last is None else f"{state.last:.3f} (best {state.best:.3f})"
         self.progress.update(self.task, completed=step, phase=record["phase"], loss=f"{self.loss:.3f}", ari=ari)
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> TrainingBar:
         self.progress.start()
         return self
 

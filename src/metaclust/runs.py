@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TextIO
+from typing import Any, TextIO
 
 import torch
 from torch import Tensor
@@ -110,7 +110,7 @@ class RunFolder:
         beside.write_text("".join(kept), encoding="utf-8")
         beside.replace(self.metrics)
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> RunFolder:
         return self
 
     def __exit__(

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -81,7 +81,7 @@ class TrainingConfig:
                 raise ValueError(f"{name}={getattr(self, name)!r}: choose one of {allowed}")
 
     @classmethod
-    def preset(cls, preset: Preset, **changes: Any) -> Self:
+    def preset(cls, preset: Preset, **changes: Any) -> TrainingConfig:
         """Settings that train reliably ("default") or the paper's plain objective ("paper"), with changes."""
         if preset == "paper":
             settings: dict[str, Any] = {

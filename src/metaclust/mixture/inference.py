@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
 from itertools import islice
-from typing import Any, Literal, Protocol
+from numbers import Integral
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -27,6 +28,7 @@ likelihood with them counted in still never falls.
 """
 
 
+@runtime_checkable
 class Family(Protocol):
     """What a kind of component brings: its prior, what it reads of the rows, its update, its likelihood, its KL."""
 
@@ -158,6 +160,11 @@ def variational_bayes(
     concentration = torch.as_tensor(alpha, dtype=accumulation_dtype(z.device, z.dtype), device=z.device)
     if not bool((concentration > 0).all()) or not bool(concentration.isfinite().all()):
         raise ValueError(f"alpha={alpha!r}: the concentration must be positive and finite")
+    if broadcast(concentration.shape, z.shape[:-2]) != z.shape[:-2]:
+        raise ValueError(
+            f"alpha has shape {tuple(concentration.shape)}, which does not fit the task axes {tuple(z.shape[:-2])} of z: "
+            "pass one number, or one for each task"
+        )
     family = component_family(components, mean_covariance)
     return run(vb_steps(z, logits, family, concentration, mask), steps, tol)
 
@@ -263,9 +270,17 @@ def assign(scores: Tensor, mask: Tensor | None) -> Tensor:
     return r if mask is None else r * mask[..., None]
 
 
+def broadcast(*shapes: torch.Size) -> torch.Size | None:
+    """The common shape, or None where there is none."""
+    try:
+        return torch.broadcast_shapes(*shapes)
+    except RuntimeError:
+        return None
+
+
 def check_problem(z: Tensor, logits: Tensor, steps: int, mask: Tensor | None, tol: float | None) -> None:
     """Errors that name the argument, its value and the remedy."""
-    if not isinstance(steps, int) or isinstance(steps, bool) or steps < 1:
+    if not isinstance(steps, Integral) or isinstance(steps, bool) or steps < 1:
         raise ValueError(f"steps={steps!r}: the number of steps must be a whole number of 1 or more")
     if tol is not None and not tol >= 0:
         raise ValueError(f"tol={tol!r}: the tolerance must be 0 or more, or None for a fixed number of steps")
@@ -279,9 +294,10 @@ def check_problem(z: Tensor, logits: Tensor, steps: int, mask: Tensor | None, to
         raise ValueError(
             f"z has shape {tuple(z.shape)} and logits {tuple(logits.shape)}: all axes but the last must agree"
         )
-    if mask is not None and (mask.dtype != torch.bool or mask.shape != z.shape[:-1]):
+    if mask is not None and (not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.shape != z.shape[:-1]):
         raise ValueError(
-            f"mask is {mask.dtype} of shape {tuple(mask.shape)}: pass booleans of shape {tuple(z.shape[:-1])}"
+            f"mask is {getattr(mask, 'dtype', type(mask).__name__)} of shape {tuple(getattr(mask, 'shape', ()))}: pass "
+            f"a tensor of booleans of shape {tuple(z.shape[:-1])}"
         )
     if z.shape[-2] == 0 or z.shape[-1] == 0 or logits.shape[-1] == 0:
         raise ValueError(

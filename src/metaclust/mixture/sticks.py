@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn import functional
 
 
 @dataclass(frozen=True)
@@ -33,14 +34,15 @@ def expected_log_weights(sticks: Sticks) -> Float[Tensor, "*task k"]:
         torch.stack((sticks.gamma1, sticks.gamma2, sticks.gamma1 + sticks.gamma2))
     ).unbind(0)
     log_left = left - whole
-    return taken - whole + (log_left.cumsum(-1) - log_left)
+    # Shifted rather than subtracted again: for a tiny alpha the last log_left is huge and would cancel.
+    return taken - whole + functional.pad(log_left[..., :-1].cumsum(-1), (1, 0))
 
 
 def expected_weights(sticks: Sticks) -> Float[Tensor, "*task k"]:
     """E[pi_k] = E[eta_k] prod_{j<k} (1 - E[eta_j]); what the truncation leaves over is not in it."""
     log_left = sticks.gamma2.log() - (sticks.gamma1 + sticks.gamma2).log()
     log_taken = sticks.gamma1.log() - (sticks.gamma1 + sticks.gamma2).log()
-    return (log_taken + log_left.cumsum(-1) - log_left).exp()
+    return (log_taken + functional.pad(log_left[..., :-1].cumsum(-1), (1, 0))).exp()
 
 
 def sticks_kl(sticks: Sticks, alpha: Float[Tensor, "*#task"]) -> Float[Tensor, "*task k"]:
