@@ -3,6 +3,7 @@
 from metaclust.augmentation import ImageAugmentation
 from metaclust.checkpoint import CheckpointError, load_model, save_model
 from metaclust.data import Dataset, load_dataset
+from metaclust.devices import choose_device
 from metaclust.episodes import Batch, Split, Task, TaskSampler, collate, split_categories
 from metaclust.evaluation import Evaluation, evaluate
 from metaclust.mixture import Posterior, Statistics, expectation_maximization, variational_bayes
@@ -26,6 +27,7 @@ __all__ = [
     "Task",
     "TaskSampler",
     "TrainingConfig",
+    "choose_device",
     "collate",
     "evaluate",
     "expectation_maximization",

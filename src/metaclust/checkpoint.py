@@ -17,6 +17,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from metaclust.devices import choose_device
 from metaclust.model import ClusteringModel, ModelConfig
 
 HEADER = "metaclust"
@@ -58,9 +59,12 @@ def save_model(
 
 
 def load_model(
-    path: str | os.PathLike[str], encoder: nn.Module | None = None, device: str | torch.device = "cpu"
+    path: str | os.PathLike[str], encoder: nn.Module | None = None, device: str | torch.device = "auto"
 ) -> tuple[ClusteringModel, Description]:
-    """Read what :func:`save_model` wrote. A model with a user's own encoder needs that module again, as ``encoder``."""
+    """Read what :func:`save_model` wrote. A model with a user's own encoder needs that module again, as ``encoder``.
+
+    ``device="auto"`` is CUDA or MPS where there is one.
+    """
     tensors, header = read_tensors(path, "model")
     if header.get("custom_encoder") and encoder is None:
         raise CheckpointError(
@@ -73,7 +77,7 @@ def load_model(
         description = Description(header["categories"], header["input"], header["versions"])
     except (KeyError, TypeError, RuntimeError, ValueError) as error:
         raise CheckpointError(f"{path} does not hold a model this version can read: {error}") from error
-    return model.to(device).eval(), description
+    return model.to(choose_device(device)).eval(), description
 
 
 def versions() -> dict[str, str]:

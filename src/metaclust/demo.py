@@ -14,6 +14,7 @@ from sklearn.decomposition import PCA
 
 from metaclust.augmentation import ImageAugmentation
 from metaclust.data import load_dataset
+from metaclust.devices import choose_device
 from metaclust.episodes import TaskSampler, split_categories
 from metaclust.evaluation import Evaluation, evaluate
 from metaclust.experiments.rivals import bayesian_gaussian_mixture, kmeans_silhouette, score
@@ -38,7 +39,7 @@ def main(pretrain_steps: int = 350, steps: int = 100, test_tasks: int = 50, seed
         f"{len(split.train)} of them; {len(split.test)} are kept for the test and never seen in training."
     )
     torch.manual_seed(seed)
-    model = ClusteringModel(ModelConfig((1, *data.X.shape[2:]), filters=32))
+    model = ClusteringModel(ModelConfig((1, *data.X.shape[2:]), filters=32)).to(choose_device())
     config = TrainingConfig(seed=seed, pretrain_steps=pretrain_steps, steps=steps, validate_every=50)
     train(model, sampler, validation, config)
 

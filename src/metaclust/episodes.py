@@ -110,6 +110,17 @@ class TaskSampler:
     augment: Augment | None = None
 
     def __post_init__(self) -> None:
+        if not isinstance(self.x, Tensor):
+            raise TypeError(f"x is {type(self.x).__name__}: pass a tensor of numbers (torch.as_tensor(array))")
+        if self.x.ndim < 2:
+            raise ValueError(
+                f"x has shape {tuple(self.x.shape)}: it needs rows and columns (x[:, None] for one column)"
+            )
+        if self.x.is_floating_point():
+            finite = self.x.flatten(1).isfinite().all(1)
+            if not bool(finite.all()):
+                row = int((~finite).nonzero()[0])
+                raise ValueError(f"x holds NaN or infinity, first in row {row}: remove or impute such rows")
         object.__setattr__(self, "y", integers(self.y, "y"))
         object.__setattr__(self, "categories", np.unique(integers(self.categories, "categories")))
         if len(self.x) != len(self.y):

@@ -112,6 +112,8 @@ class ClusteringModel(nn.Module):
 
     def encode(self, x: Tensor) -> Float[Tensor, "rows s"]:
         """Representations z of rows (Eq. 1)."""
+        if not self.custom_encoder:
+            check_rows(x, self.config.input_shape)
         z = self.encoder(x)
         if z.ndim != 2 or z.shape != (len(x), self.config.representation):
             raise ValueError(
@@ -211,6 +213,15 @@ class ClusteringModel(nn.Module):
             return em_steps(z, logits, self.family, mask)
         alpha = torch.tensor(self.config.alpha, dtype=z.dtype, device=z.device)
         return vb_steps(z, logits, self.family, alpha, mask)
+
+
+def check_rows(x: Tensor, shape: tuple[int, ...]) -> None:
+    """Rows must have the shape the model was built for; grey images may come without their one channel."""
+    fits = tuple(x.shape[1:]) == shape or (shape[0] == 1 and tuple(x.shape[1:]) == shape[1:] != ())
+    if not fits:
+        raise ValueError(f"x has rows of shape {tuple(x.shape[1:])}, but the model was built for input_shape={shape}")
+    if not x.is_floating_point() and (x.dtype != torch.uint8 or len(shape) == 1):
+        raise TypeError(f"x is {x.dtype}: pass floating-point rows (x.float()), or uint8 images")
 
 
 def default_encoder(config: ModelConfig) -> nn.Module:

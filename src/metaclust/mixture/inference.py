@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
 from itertools import islice
-from numbers import Integral
 from typing import Any, Literal, Protocol, runtime_checkable
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -160,9 +160,10 @@ def variational_bayes(
     concentration = torch.as_tensor(alpha, dtype=accumulation_dtype(z.device, z.dtype), device=z.device)
     if not bool((concentration > 0).all()) or not bool(concentration.isfinite().all()):
         raise ValueError(f"alpha={alpha!r}: the concentration must be positive and finite")
+    tasks = tuple(z.shape[:-2])
     if broadcast(concentration.shape, z.shape[:-2]) != z.shape[:-2]:
         raise ValueError(
-            f"alpha has shape {tuple(concentration.shape)}, which does not fit the task axes {tuple(z.shape[:-2])} of z: "
+            f"alpha has shape {tuple(concentration.shape)}, which does not fit the task axes {tasks} of z: "
             "pass one number, or one for each task"
         )
     family = component_family(components, mean_covariance)
@@ -273,14 +274,14 @@ def assign(scores: Tensor, mask: Tensor | None) -> Tensor:
 def broadcast(*shapes: torch.Size) -> torch.Size | None:
     """The common shape, or None where there is none."""
     try:
-        return torch.broadcast_shapes(*shapes)
+        return torch.Size(torch.broadcast_shapes(*shapes))
     except RuntimeError:
         return None
 
 
 def check_problem(z: Tensor, logits: Tensor, steps: int, mask: Tensor | None, tol: float | None) -> None:
     """Errors that name the argument, its value and the remedy."""
-    if not isinstance(steps, Integral) or isinstance(steps, bool) or steps < 1:
+    if not isinstance(steps, int | np.integer) or isinstance(steps, bool) or steps < 1:
         raise ValueError(f"steps={steps!r}: the number of steps must be a whole number of 1 or more")
     if tol is not None and not tol >= 0:
         raise ValueError(f"tol={tol!r}: the tolerance must be 0 or more, or None for a fixed number of steps")
@@ -296,8 +297,8 @@ def check_problem(z: Tensor, logits: Tensor, steps: int, mask: Tensor | None, to
         )
     if mask is not None and (not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.shape != z.shape[:-1]):
         raise ValueError(
-            f"mask is {getattr(mask, 'dtype', type(mask).__name__)} of shape {tuple(getattr(mask, 'shape', ()))}: pass "
-            f"a tensor of booleans of shape {tuple(z.shape[:-1])}"
+            f"mask is {getattr(mask, 'dtype', type(mask).__name__)} of shape {tuple(getattr(mask, 'shape', ()))}: "
+            f"pass booleans of shape {tuple(z.shape[:-1])} as a tensor"
         )
     if z.shape[-2] == 0 or z.shape[-1] == 0 or logits.shape[-1] == 0:
         raise ValueError(

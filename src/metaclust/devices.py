@@ -1,0 +1,21 @@
+"""Where to compute."""
+
+from __future__ import annotations
+
+import torch
+
+
+def choose_device(device: str | torch.device = "auto") -> torch.device:
+    """The device named, or with "auto" the first there is of CUDA, MPS and the CPU.
+
+    >>> choose_device("cpu")
+    device(type='cpu')
+    """
+    if device == "auto":
+        if torch.cuda.is_available():
+            return torch.device("cuda")
+        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+    try:
+        return torch.device(device)
+    except RuntimeError as error:
+        raise ValueError(f"device={device!r} is not a device: choose 'auto', 'cpu', 'cuda' or 'mps'") from error
