@@ -93,6 +93,11 @@ def test_shape_and_range_are_kept(augmentation, shape):
     assert changed.max() <= 1 + 1e-6
 
 
+def test_what_comes_into_view_is_as_the_border_is():
+    x = torch.full((20, 1, 9, 9), 0.7)
+    torch.testing.assert_close(STRONG(x, torch.arange(20), generator()), x)
+
+
 def test_bytes_and_their_fractions_of_255_are_changed_alike():
     x = torch.randint(256, (8, 3, 9, 9), dtype=torch.uint8)
     category = torch.arange(8)

@@ -30,25 +30,23 @@ def bayesian_gaussian_mixture(z: Rows, max_clusters: int = 10, n_init: int = 1, 
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        labels: NDArray[np.int64] = mixture.fit_predict(z)
-    return labels
+        return np.asarray(mixture.fit_predict(z), np.int64)
+
+
+def kmeans_true(z: Rows, k: int, seed: int = 0) -> NDArray[np.int64]:
+    """k-means that is told the number of categories: an upper mark, not a rival."""
+    return np.asarray(KMeans(k, n_init=3, random_state=seed).fit_predict(z), np.int64)
 
 
 def kmeans_silhouette(z: Rows, max_clusters: int = 10, seed: int = 0) -> NDArray[np.int64]:
     """k-means with the number of clusters, from two on, that has the best silhouette."""
     best, chosen = -np.inf, np.zeros(len(z), np.int64)
     for k in range(2, min(max_clusters, len(z) - 1) + 1):
-        labels = KMeans(k, n_init=3, random_state=seed).fit_predict(z)
+        labels = kmeans_true(z, k, seed)
         score = silhouette_score(z, labels) if len(np.unique(labels)) > 1 else -np.inf
         if score > best:
             best, chosen = score, labels
     return chosen
-
-
-def kmeans_true(z: Rows, k: int, seed: int = 0) -> NDArray[np.int64]:
-    """k-means that is told the number of categories: an upper mark, not a rival."""
-    labels: NDArray[np.int64] = KMeans(k, n_init=3, random_state=seed).fit_predict(z)
-    return labels
 
 
 def score(tasks: Sequence[Task], labels: Sequence[NDArray[np.int64]]) -> Evaluation:
