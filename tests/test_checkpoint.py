@@ -44,7 +44,7 @@ def test_a_loaded_model_gives_the_same_numbers(tmp_path, changes):
         for buffer in model.buffers():
             buffer.add_(1)
     save_model(model, tmp_path / "model")
-    loaded, _ = load_model(tmp_path / "model")
+    loaded, _ = load_model(tmp_path / "model", device="cpu")
     x = torch.rand(9, *model.config.input_shape)
     z = model.transform(x)
     assert loaded.config == model.config
@@ -89,7 +89,7 @@ def test_paths_may_be_strings_and_files_are_replaced(tmp_path):
     save_model(small_model(0), path)
     save_model(small_model(1), path)
     x = torch.rand(3, 4)
-    assert torch.equal(load_model(path)[0].transform(x), small_model(1).transform(x))
+    assert torch.equal(load_model(path, device="cpu")[0].transform(x), small_model(1).transform(x))
 
 
 def with_header(path, **changes):
@@ -169,7 +169,7 @@ def test_a_users_own_encoder_is_asked_for_and_gets_its_weights(tmp_path):
     with pytest.raises(CheckpointError, match=r"an encoder of your own.*`encoder`"):
         load_model(path)
     x = torch.rand(5, 4)
-    loaded, _ = load_model(path, encoder=nn.Linear(4, 3))
+    loaded, _ = load_model(path, encoder=nn.Linear(4, 3), device="cpu")
     assert torch.equal(loaded.transform(x), model.transform(x))
     with pytest.raises(CheckpointError, match="size mismatch"):
         load_model(path, encoder=nn.Linear(2, 3))
@@ -190,7 +190,7 @@ class Tied(nn.Module):
 def test_an_encoder_that_uses_a_weight_twice_can_be_saved(tmp_path):
     model = small_model(input_shape=(3,), encoder=Tied())
     save_model(model, tmp_path / "model")
-    loaded, _ = load_model(tmp_path / "model", encoder=Tied())
+    loaded, _ = load_model(tmp_path / "model", encoder=Tied(), device="cpu")
     x = torch.rand(5, 3)
     assert torch.equal(loaded.transform(x), model.transform(x))
 

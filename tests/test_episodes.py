@@ -202,6 +202,8 @@ WRONG = {
     "booleans": ({"y": Y > 1}, "y has type bool"),
     "a column": ({"y": Y[:, None]}, r"y has type int64 and shape \(12, 1\)"),
     "names of categories": ({"categories": ["a", "b"]}, "categories has type"),
+    "one axis": ({"x": X[:, 0]}, "x has shape .12,.: it needs rows and columns"),
+    "not a number": ({"x": X / 0}, "x holds NaN or infinity, first in row 0"),
     "lengths": ({"y": Y[:-1]}, "x has 12 rows and y 11"),
     "a category without rows": ({"categories": np.arange(6)}, r"categories \[4, 5\] have no rows"),
     "too few categories": ({"n_categories": (5, 6)}, "categories has 4 entries.*n_categories=.5, 6."),

@@ -221,6 +221,21 @@ def test_the_input_shape_chooses_the_encoder():
     assert small_model().transform(torch.zeros(3, 6)).shape == (3, 3)
 
 
+WRONG_ROWS = [
+    ((6,), torch.zeros(2, 5), ValueError, r"rows of shape \(5,\), but .* input_shape=\(6,\)"),
+    ((6,), torch.zeros(6), ValueError, r"rows of shape \(\), but"),
+    ((3, 8, 8), torch.zeros(2, 8, 8), ValueError, r"rows of shape \(8, 8\), but"),
+    ((6,), torch.zeros(2, 6, dtype=torch.int64), TypeError, r"x is torch.int64: pass floating-point rows"),
+    ((6,), torch.zeros(2, 6, dtype=torch.uint8), TypeError, r"x is torch.uint8"),
+]
+
+
+@pytest.mark.parametrize(("shape", "x", "error", "message"), WRONG_ROWS)
+def test_rows_the_model_was_not_built_for_are_named(shape, x, error, message):
+    with pytest.raises(error, match=message):
+        ClusteringModel(ModelConfig(shape, hidden=4, filters=2)).transform(x)
+
+
 class Sequence(nn.Module):
     """A user's encoder, of rows of an unusual shape."""
 

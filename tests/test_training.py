@@ -86,7 +86,7 @@ def test_the_pretrained_model_is_kept_beside_the_run(tmp_path):
     quiet(new_model(), folder=tmp_path)
     pretrained = new_model()
     quiet(pretrained, None, replace(SHORT, steps=0))
-    assert same_weights(load_model(tmp_path / "pretrained.safetensors")[0], pretrained)
+    assert same_weights(load_model(tmp_path / "pretrained.safetensors", device="cpu")[0], pretrained)
 
 
 def test_training_lowers_its_loss_and_clusters_new_categories_better_than_the_pretrained_start():
@@ -289,12 +289,13 @@ def test_a_collapsed_encoder_is_a_dead_end_of_the_last_step_and_near_it_the_defa
     assert encoder_gradient(near, default) > 1e-4
 
 
-def test_a_loss_that_is_not_finite_stops_the_training():
-    x = X.clone()
-    x[:, 0] = float("inf")
-    for config in (SHORT, replace(SHORT, pretrain_steps=0)):
-        with pytest.raises(FloatingPointError, match=r"the loss became nan at step 0: lower learning_rate=0.001"):
-            quiet(new_model(), None, config, replace(SAMPLER, x=x))
+@pytest.mark.parametrize("pretrain_steps", [0, 4])
+def test_a_loss_that_is_not_finite_stops_the_training(pretrain_steps):
+    model = new_model()
+    with torch.no_grad():
+        model.encoder.network[0].weight[0, 0] = float("nan")
+    with pytest.raises(FloatingPointError, match=r"the loss became nan at step 0: lower learning_rate=0.001"):
+        quiet(model, None, replace(SHORT, pretrain_steps=pretrain_steps))
 
 
 def test_a_folder_that_holds_a_run_is_not_overwritten(tmp_path):

@@ -44,7 +44,8 @@ class ImageAugmentation:
             # The grid's axes run from -1 to 1 whatever their length: turn in pixels.
             size = torch.tensor([float(width), float(height)])
             matrix = matrix * (size / size[:, None])
-        grid = functional.affine_grid(torch.cat((matrix, shift), -1), list(x.shape), align_corners=False)
+        change = torch.cat((matrix, shift), -1).to(x)
+        grid = functional.affine_grid(change, list(x.shape), align_corners=False)
         return functional.grid_sample(x, grid, mode="bilinear", padding_mode="border", align_corners=False)
 
     def matrices(self, rows: int, generator: torch.Generator) -> Float[Tensor, "rows 2 2"]:

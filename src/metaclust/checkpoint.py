@@ -97,7 +97,10 @@ def write_tensors(path: str | os.PathLike[str], tensors: dict[str, Tensor], head
     os.close(handle)
     beside = Path(name)
     try:
-        content = {key: value.detach().cpu().contiguous() for key, value in tensors.items()}
+        # A copy of each: safetensors refuses tensors that share memory, as an encoder with tied weights has.
+        content = {
+            key: value.detach().cpu().clone(memory_format=torch.contiguous_format) for key, value in tensors.items()
+        }
         save_file(content, name, {HEADER: json.dumps({"format": FORMAT, **header}, allow_nan=False)})
         # mkstemp makes files private; a model file is as readable as any other new file.
         umask = os.umask(0)

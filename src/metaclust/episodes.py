@@ -140,7 +140,7 @@ class TaskSampler:
             least, most = self.rows if isinstance(self.rows, tuple) else (self.rows, self.rows)
             if not 1 <= least <= most:
                 raise ValueError(f"rows={self.rows}: give None for all rows, a number of 1 or more, or such a range")
-        elif self.imbalanced:
+        if self.imbalanced and not isinstance(self.rows, tuple):
             raise ValueError("imbalanced=True needs `rows` as a range, for example rows=(5, 50)")
         if self.tasks < 1:
             raise ValueError(f"tasks={self.tasks}: there must be one task or more in a batch")

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, fields
 from itertools import islice
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
@@ -45,11 +46,12 @@ class ModelConfig:
     """Initial assignments by f_U, g_U, f_R, or standard normal logits (the paper's "w/o f_R")."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "input_shape", tuple(int(size) for size in self.input_shape))
-        if len(self.input_shape) not in (1, 3) or min(self.input_shape) < 1:
+        whole = all(isinstance(size, int | np.integer) and size > 0 for size in self.input_shape)
+        if not whole or len(self.input_shape) not in (1, 3):
             raise ValueError(
                 f"input_shape={self.input_shape}: give (width,) for vectors or (channels, height, width) for images"
             )
+        object.__setattr__(self, "input_shape", tuple(int(size) for size in self.input_shape))
         for name in ("representation", "max_clusters", "steps", "hidden", "filters"):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
@@ -89,7 +91,7 @@ class ModelConfig:
         unknown = sorted(set(settings) - {field.name for field in fields(cls)})
         if unknown:
             raise ValueError(f"unknown model settings {unknown}: the file was written by a newer metaclust")
-        return cls(**settings)
+        return cls(**{**settings, "input_shape": tuple(settings["input_shape"])})
 
 
 class ClusteringModel(nn.Module):
@@ -110,6 +112,11 @@ class ClusteringModel(nn.Module):
         )
         self.family = component_family(config.components, config.mean_covariance)
 
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are; the CPU for a model without any."""
+        return next((weight.device for weight in self.parameters()), torch.device("cpu"))
+
     def encode(self, x: Tensor) -> Float[Tensor, "rows s"]:
         """Representations z of rows (Eq. 1)."""
         if not self.custom_encoder:
@@ -128,8 +135,7 @@ class ClusteringModel(nn.Module):
         training = self.training
         self.eval()
         try:
-            device = next(self.parameters()).device
-            return torch.cat([self.encode(part.to(device)) for part in x.split(block)])
+            return torch.cat([self.encode(part.to(self.device)) for part in x.split(block)])
         finally:
             self.train(training)
 
@@ -173,6 +179,8 @@ class ClusteringModel(nn.Module):
         """
         if starts < 1:
             raise ValueError(f"starts={starts!r}: it must be 1 or more")
+        if steps is not None and steps < 1:
+            raise ValueError(f"steps={steps!r}: it must be 1 or more, or None")
         training = self.training
         self.eval()
         try:

@@ -117,7 +117,7 @@ def train(
     """
     config = config or TrainingConfig()
     store = RunFolder(Path(folder), run_settings(model, sampler, config)) if folder is not None else None
-    device = next(model.parameters()).device
+    device = model.device
     state = Run()
     optimizer = new_optimizer(model, config)
     best = snapshot(model)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -84,7 +85,8 @@ def read_arrays(path: Path, needed: tuple[str, ...]) -> dict[str, NDArray[Any]]:
     if not path.is_file():
         raise FileNotFoundError(f"there is no {path.name} in {path.parent}")
     try:
-        with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in needed}
-    except (KeyError, ValueError, BadZipFile, OSError, EOFError) as error:
+        with path.open("rb") as file:
+            arrays = np.load(file, allow_pickle=False)
+            return {name: arrays[name] for name in needed}
+    except (KeyError, IndexError, ValueError, BadZipFile, zlib.error, OSError, EOFError) as error:
         raise ValueError(f"{path} is not the data set it should be, or it is cut short: {error}") from error

@@ -43,12 +43,14 @@ def prepare(data: Dataset, seed: int, tasks: int) -> tuple[TaskSampler, list[Tas
     return sampler, validation, test, split
 
 
-def protocol(data: Dataset, split: int, folder: Path, config: TrainingConfig, tasks: int) -> dict[str, Any]:
+def protocol(
+    data: Dataset, split: int, folder: Path, settings: ModelConfig, config: TrainingConfig, tasks: int
+) -> dict[str, Any]:
     """Train on a split; then, once, every row of the comparison on its test tasks."""
     started = time.perf_counter()
     sampler, validation, test, categories = prepare(data, split, tasks)
     torch.manual_seed(split)
-    model = ClusteringModel(ModelConfig((1, 28, 28)))
+    model = ClusteringModel(settings)
     run = train(model, sampler, validation, config, folder=folder, resume=True)
     training_seconds = run.seconds
     save_model(model, folder / "model.safetensors", [data.categories[i] for i in categories.train])
@@ -88,11 +90,13 @@ def rivals(name: str, model: ClusteringModel, x: torch.Tensor, tasks: list[Task]
     }
 
 
-def collapse(data: Dataset, seed: int, folder: Path, config: TrainingConfig, tasks: int) -> dict[str, Any]:
+def collapse(
+    data: Dataset, seed: int, folder: Path, settings: ModelConfig, config: TrainingConfig, tasks: int
+) -> dict[str, Any]:
     """One short training run: does it end above its Proto start?"""
     sampler, validation, _, _ = prepare(data, seed, tasks)
     torch.manual_seed(seed)
-    model = ClusteringModel(ModelConfig((1, 28, 28)))
+    model = ClusteringModel(settings)
     run = train(model, sampler, validation, config, folder=folder, resume=True)
     return {
         "experiment": "collapse",
@@ -148,14 +152,26 @@ def main() -> None:
             print(f"{key} {seed} is in {arguments.out} already")
             continue
         config = TrainingConfig.preset(arguments.preset, seed=seed, **changes)
-        folder = arguments.runs_folder / f"omniglot-{arguments.command}-{seed}"
+        folder = arguments.runs_folder / f"omniglot-{arguments.command}-{arguments.preset}-{seed}"
         run = protocol if arguments.command == "protocol" else collapse
-        record = run(data, seed, folder, config, arguments.tasks)
-        record |= {"threads": arguments.threads, "training": asdict(config), "versions": versions()}
+        settings = ModelConfig.preset(arguments.preset, (1, 28, 28))
+        record = run(data, seed, folder, settings, config, arguments.tasks)
+        record |= {
+            "preset": arguments.preset,
+            "tasks": arguments.tasks,
+            "threads": arguments.threads,
+            "model": settings.to_dict(),
+            "training": asdict(config),
+            "versions": versions(),
+        }
         arguments.out.parent.mkdir(parents=True, exist_ok=True)
         with arguments.out.open("a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")
-        print(json.dumps({name: record[name] for name in record if name not in ("training", "versions")}, indent=1))
+        print(
+            json.dumps(
+                {name: record[name] for name in record if name not in ("model", "training", "versions")}, indent=1
+            )
+        )
 
 
 if __name__ == "__main__":
