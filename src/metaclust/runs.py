@@ -56,11 +56,8 @@ class RunFolder:
             self.metrics.unlink(missing_ok=True)
             return Run()
         tensors, header = read_tensors(self.checkpoint, "run")
-        changed = [
-            name
-            for name in sorted(self.settings.keys() | header["settings"].keys())
-            if self.settings.get(name) != header["settings"].get(name)
-        ]
+        before, now = flattened(header["settings"]), flattened(self.settings)
+        changed = sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
         if changed:
             raise CheckpointError(
                 f"{self.checkpoint} belongs to a run with other settings ({', '.join(changed)}): resume with the same "
@@ -73,8 +70,9 @@ class RunFolder:
             index, key = name.split(".")
             moments.setdefault(int(index), {})[key] = value
         optimizer.load_state_dict({"state": moments, "param_groups": header["groups"]})
-        state = Run(**header["run"])
-        self._forget_after(state.step)
+        validations = [(step, ari) for step, ari in header["run"]["validations"]]
+        state = Run(**{**header["run"], "validations": validations})
+        self._forget_after(state)
         return state
 
     def save(
@@ -94,8 +92,8 @@ class RunFolder:
         self._file.write(json.dumps(record) + "\n")
         self._file.flush()
 
-    def _forget_after(self, step: int) -> None:
-        """Drop metrics of steps that will be taken again."""
+    def _forget_after(self, state: Run) -> None:
+        """Drop metrics of what will be done again."""
         if not self.metrics.exists():
             return
         kept = []
@@ -104,7 +102,8 @@ class RunFolder:
                 record = json.loads(line)
             except ValueError:
                 continue
-            if record["step"] <= step:
+            again = record["phase"] == "proto-start" and state.proto_start is None
+            if record["step"] <= state.step and not again:
                 kept.append(line + "\n")
         beside = self.metrics.with_suffix(".jsonl.part")
         beside.write_text("".join(kept), encoding="utf-8")
@@ -119,6 +118,11 @@ class RunFolder:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+
+def flattened(settings: dict[str, Any]) -> dict[str, Any]:
+    """{"training": {"seed": 0}} to {"training.seed": 0}."""
+    return {f"{group}.{name}": value for group, values in settings.items() for name, value in values.items()}
 
 
 def part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

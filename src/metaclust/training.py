@@ -59,6 +59,7 @@ class TrainingConfig:
 
     def __post_init__(self) -> None:
         for name, least in (
+            ("seed", 0),
             ("pretrain_steps", 0),
             ("steps", 0),
             ("seeded", 0),
@@ -68,6 +69,12 @@ class TrainingConfig:
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 raise ValueError(f"{name}={value!r}: it must be a whole number of {least} or more")
+        if self.patience is not None and (not isinstance(self.patience, int) or self.patience < 1):
+            raise ValueError(f"patience={self.patience!r}: it must be a whole number of 1 or more, or None")
+        for name in ("clip", "task_clip"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < float("inf"):
+                raise ValueError(f"{name}={value!r}: it must be positive and finite, or None")
         if not 0 < self.learning_rate < float("inf"):
             raise ValueError(f"learning_rate={self.learning_rate!r}: it must be positive and finite")
         if not 0 <= self.proto_weight < float("inf"):
