@@ -98,6 +98,7 @@ class TrainingConfig:
                 "seeded": 0,
                 "task_clip": None,
                 "clip": None,
+                "patience": 10,
             }
         elif preset == "default":
             settings = {}

@@ -234,12 +234,13 @@ def run(posteriors: Iterator[Posterior], steps: int, tol: float | None) -> Poste
         return next(islice(posteriors, steps - 1, None))
     posterior = next(posteriors)
     rows = posterior.scores.shape[-2] if posterior.mask is None else posterior.mask.sum(-1)
+    bound = posterior.exact_bound.detach()
     done = torch.zeros_like(posterior.steps, dtype=torch.bool)
     for following in islice(posteriors, steps - 1):
-        change = (following.exact_bound - posterior.exact_bound).detach().abs()
-        small = change <= tol * (rows + posterior.exact_bound.detach().abs())
-        posterior = choose(done, posterior, following)
-        done = done | small
+        reached = following.exact_bound.detach()
+        posterior = choose(done, posterior, following) if bool(done.any()) else following
+        done = done | ((reached - bound).abs() <= tol * (rows + bound.abs()))
+        bound = reached
         if bool(done.all()):
             break
     return posterior
@@ -248,8 +249,6 @@ def run(posteriors: Iterator[Posterior], steps: int, tol: float | None) -> Poste
 def choose(first: Bool[Tensor, "*task"], one: Any, other: Any) -> Any:
     """For each task, ``one`` where ``first`` holds, else ``other``; through all tensors of a dataclass."""
     if isinstance(one, Tensor):
-        if one.ndim < first.ndim:
-            return one
         return torch.where(first.reshape(first.shape + (1,) * (one.ndim - first.ndim)), one, other)
     if is_dataclass(one) and not isinstance(one, type):
         names = [field.name for field in fields(one) if field.name not in ("family", "alpha", "mask", "dtype")]
