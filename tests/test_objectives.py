@@ -304,3 +304,12 @@ def test_several_task_axes_of_the_prototypical_loss_equal_the_loop():
     for i in range(2):
         for j in range(3):
             torch.testing.assert_close(batch[i, j], prototypical_by_loops(z[i, j], y[i, j].tolist()))
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_assignments_that_are_not_finite_are_refused_unless_they_are_padding(bad):
+    r = torch.tensor([[1.0, 0.0], [0.0, 1.0], [bad, 0.0]])
+    y = torch.tensor([0, 1, 1])
+    with pytest.raises(ValueError, match="r holds NaN or infinity"):
+        soft_ari(r, y)
+    assert soft_ari(r, y, torch.tensor([True, True, False])).item() == 1.0

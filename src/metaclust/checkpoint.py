@@ -73,6 +73,8 @@ def load_model(
         )
     try:
         model = ClusteringModel(ModelConfig.from_dict(header["config"]), encoder)
+        for kind in {tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()}:
+            model.to(kind)
         model.load_state_dict(tensors)
         description = Description(header["categories"], header["input"], header["versions"])
     except (KeyError, TypeError, RuntimeError, ValueError) as error:
@@ -93,6 +95,8 @@ def write_tensors(path: str | os.PathLike[str], tensors: dict[str, Tensor], head
     target = Path(path)
     if not target.parent.is_dir():
         raise CheckpointError(f"cannot write {target}: the folder {target.parent} is not there; create it first")
+    if target.is_dir():
+        raise CheckpointError(f"cannot write {target}: it is a folder; give the path of a file")
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     os.close(handle)
     beside = Path(name)

@@ -34,6 +34,7 @@ def split_categories(y: ArrayLike, seed: int, fractions: tuple[float, float, flo
     """
     if len(fractions) != 3 or min(fractions) < 0 or abs(sum(fractions) - 1) > 1e-9:
         raise ValueError(f"fractions={fractions}: give three shares of 0 or more that add up to 1")
+    check_seed(seed)
     categories = np.unique(integers(y, "y"))
     order = np.random.default_rng([seed, 0x5B1]).permutation(categories)
     first = round(fractions[0] * len(order))
@@ -128,8 +129,9 @@ class TaskSampler:
         missing = np.setdiff1d(self.categories, self.y)
         if len(missing):
             raise ValueError(f"categories {missing[:5].tolist()} have no rows in y: leave them out of `categories`")
+        check_seed(self.seed)
         low, high = self.n_categories
-        if not 1 <= low <= high:
+        if not (isinstance(low, int) and isinstance(high, int) and 1 <= low <= high):
             raise ValueError(f"n_categories={self.n_categories}: give a range (low, high) with 1 <= low <= high")
         if len(self.categories) < low:
             raise ValueError(
@@ -138,7 +140,7 @@ class TaskSampler:
             )
         if self.rows is not None:
             least, most = self.rows if isinstance(self.rows, tuple) else (self.rows, self.rows)
-            if not 1 <= least <= most:
+            if not (isinstance(least, int) and isinstance(most, int) and 1 <= least <= most):
                 raise ValueError(f"rows={self.rows}: give None for all rows, a number of 1 or more, or such a range")
         if self.imbalanced and not isinstance(self.rows, tuple):
             raise ValueError("imbalanced=True needs `rows` as a range, for example rows=(5, 50)")
@@ -189,6 +191,11 @@ class TaskSampler:
         """``count`` tasks that are always the same: for validation and for testing."""
         generator = np.random.default_rng([self.seed, 0xF1D])
         return [self.draw(generator) for _ in range(count)]
+
+
+def check_seed(seed: int) -> None:
+    if not isinstance(seed, int) or seed < 0:
+        raise ValueError(f"seed={seed!r}: it must be a whole number of 0 or more")
 
 
 def integers(values: ArrayLike, name: str) -> IntArray:

@@ -45,6 +45,8 @@ def evaluate(
 
     Each row is encoded once, whatever tasks it is in.
     """
+    if not tasks:
+        raise ValueError("tasks is empty: pass at least one task (TaskSampler.fixed draws some)")
     rows, place = np.unique(np.concatenate([task.rows for task in tasks]), return_inverse=True)
     z = model.transform(x[torch.from_numpy(rows)])
     ends = np.cumsum([len(task.rows) for task in tasks])[:-1]

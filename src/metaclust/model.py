@@ -15,6 +15,7 @@ from torch.nn import functional
 from metaclust.mixture import Posterior, component_family, em_steps, vb_steps
 from metaclust.mixture.inference import Components, choose, run
 from metaclust.mixture.spherical import MeanCovariance
+from metaclust.mixture.statistics import accumulation_dtype
 from metaclust.networks import ImageEncoder, TaskNetwork, VectorEncoder
 
 Preset = Literal["default", "paper"]
@@ -219,7 +220,7 @@ class ClusteringModel(nn.Module):
     def _posteriors(self, z: Tensor, logits: Tensor, mask: Tensor | None) -> Any:
         if self.config.inference == "em":
             return em_steps(z, logits, self.family, mask)
-        alpha = torch.tensor(self.config.alpha, dtype=z.dtype, device=z.device)
+        alpha = torch.tensor(self.config.alpha, dtype=accumulation_dtype(z.device, z.dtype), device=z.device)
         return vb_steps(z, logits, self.family, alpha, mask)
 
 

@@ -23,7 +23,7 @@ def soft_ari(
     mask: Bool[Tensor, "*#task n"] | None = None,
     distance: Distance = "tv",
 ) -> Float[Tensor, "*task"]:
-    """The continuous adjusted Rand index of soft assignments ``r`` against the categories ``y`` (Eqs. 12 to 17).
+    """The continuous adjusted Rand index of soft assignments ``r`` against the categories ``y`` (Eqs. 10 to 15).
 
     ``y`` are any integers; ``y`` and ``mask`` (False for padding) broadcast against the task axes of ``r``.
     ``distance`` is "tv", the total variation distance of the paper, by sorting in O(K N log N) time and O(K N)
@@ -37,6 +37,16 @@ def soft_ari(
     1.0
     """
     check_assignments(r, y, mask, distance)
+    return continuous_ari(r, y, mask, distance)
+
+
+def continuous_ari(
+    r: Float[Tensor, "*task n k"],
+    y: Integer[Tensor, "*#task n"],
+    mask: Bool[Tensor, "*#task n"] | None = None,
+    distance: Distance = "tv",
+) -> Float[Tensor, "*task"]:
+    """:func:`soft_ari` of arguments that are known to be right."""
     task = r.shape[:-2]
     rows = r.shape[-2]
     y = y.expand(*task, rows).reshape(-1, rows)
@@ -198,6 +208,9 @@ def check_assignments(r: Tensor, y: Tensor, mask: Tensor | None, distance: str) 
             raise ValueError(
                 f"{name} has shape {tuple(value.shape)} and r {tuple(r.shape)}: {name} needs one entry for each row"
             )
+    finite = r.isfinite().all(-1)
+    if not bool((finite if mask is None else finite | ~mask).all()):
+        raise ValueError("r holds NaN or infinity: pass assignments in [0, 1]")
 
 
 def prototypical_loss(

@@ -46,6 +46,8 @@ class RunFolder:
     ) -> Run:
         """Start anew, or put model, optimizer and best weights where the run was; returns its state."""
         self.folder.mkdir(parents=True, exist_ok=True)
+        for unfinished in self.folder.glob(f".{self.checkpoint.name}.*"):
+            unfinished.unlink()
         if not resume:
             if self.checkpoint.exists() or self.metrics.exists():
                 raise FileExistsError(

@@ -21,7 +21,7 @@ from metaclust.checkpoint import save_model
 from metaclust.episodes import Batch, Task, TaskSampler
 from metaclust.evaluation import evaluate
 from metaclust.model import ClusteringModel, Preset
-from metaclust.objectives import Distance, prototypical_loss, soft_ari
+from metaclust.objectives import Distance, continuous_ari, prototypical_loss
 from metaclust.progress import TrainingBar
 from metaclust.runs import Run, RunFolder
 
@@ -31,9 +31,9 @@ class TrainingConfig:
     """How a model is trained. A step reads one batch of tasks."""
 
     seed: int = 0
-    pretrain_steps: int = 2500
+    pretrain_steps: int = 1800
     """Steps of Proto before the continuous ARI; 0 is the paper's "w/o Pretrain"."""
-    steps: int = 2500
+    steps: int = 1500
     """Steps on the continuous ARI."""
     learning_rate: float = 1e-3
     schedule: Literal["cosine", "constant"] = "cosine"
@@ -131,6 +131,8 @@ def train(
     best = snapshot(model)
     if store is not None:
         state = store.open(model, optimizer, best, resume)
+        if state.step == 0:
+            store.save(model, optimizer, best, state)
     total = config.pretrain_steps + config.steps
     started = time.perf_counter() - state.seconds
     with (
@@ -158,15 +160,14 @@ def train(
             model.train()
             batch = sampler.batch(state.step).to(device)
             loss, parts = proto_loss(model, batch) if pretraining else ari_loss(model, batch, config)
-            if not bool(loss.isfinite()):
-                raise FloatingPointError(
-                    f"the loss became {loss.item()} at step {state.step}: lower learning_rate={config.learning_rate}, "
-                    "or check the rows for extreme values"
-                )
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
-            if config.clip is not None:
-                clip_grad_norm_(model.parameters(), config.clip)
+            norm = clip_grad_norm_(model.parameters(), math.inf if config.clip is None else config.clip)
+            if not bool(loss.isfinite() & norm.isfinite()):
+                raise FloatingPointError(
+                    f"at step {state.step} the loss became {loss.item()} and its gradient {norm.item()}: lower "
+                    f"learning_rate={config.learning_rate}, or check the rows for extreme values"
+                )
             optimizer.step()
             state.step += 1
             state.seconds = time.perf_counter() - started
@@ -213,7 +214,7 @@ def ari_loss(model: ClusteringModel, batch: Batch, config: TrainingConfig) -> tu
         logits = model.best_start(z, logits, batch.mask, config.seeded)
     r = model.trajectory(rows, logits, batch.mask)
     r = r[-1:] if config.objective == "last-step" else torch.cat((own[None], r[1:]))
-    ari = soft_ari(r, batch.y, batch.mask, config.distance).mean(1)
+    ari = continuous_ari(r, batch.y, batch.mask, config.distance).mean(1)
     loss = 1 - ari.mean()
     parts = {"ari": float(ari[-1].detach())}
     if config.proto_weight:

@@ -49,7 +49,7 @@ class Spherical:
         return SphericalParameters(features.new_zeros((*one.shape, features.shape[-1] - 2)), one, one, one)
 
     def update(self, statistics: Statistics, previous: SphericalParameters) -> SphericalParameters:
-        """Eq. 8: theta (and s) from the previous a, b; then a, b from the new theta.
+        """Eq. 7: theta (and s) from the previous a, b; then a, b from the new theta.
 
         Erratum: the weight in theta is E[beta_k] = a_k / b_k, where the paper prints b_k / a_k.
         """
@@ -67,7 +67,7 @@ class Spherical:
     def expected_log_likelihood(
         self, features: Float[Tensor, "*task n f"], parameters: SphericalParameters
     ) -> Float[Tensor, "*task n k"]:
-        """E[log N(z_n; mu_k, I/beta_k)], from Eq. 9.
+        """E[log N(z_n; mu_k, I/beta_k)], from Eq. 8.
 
         Erratum: the precision term is + S/2 (psi(a_k) - log b_k), where the paper prints a minus.
         """

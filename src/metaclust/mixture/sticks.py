@@ -19,7 +19,7 @@ class Sticks:
 
 
 def update_sticks(count: Float[Tensor, "*task k"], alpha: Float[Tensor, "*#task"]) -> Sticks:
-    """gamma_k1 = 1 + N_k and gamma_k2 = alpha + sum over j > k of N_j (Eq. 8)."""
+    """gamma_k1 = 1 + N_k and gamma_k2 = alpha + sum over j > k of N_j (Eq. 7)."""
     upto = count.cumsum(-1)
     return Sticks(1 + count, alpha[..., None] + (upto[..., -1:] - upto))
 
