@@ -156,10 +156,11 @@ class ClusteringModel(nn.Module):
         mask: Bool[Tensor, "*task n"] | None = None,
     ) -> Float[Tensor, "steps *task n k"]:
         """The assignments at the start and after each of the T steps, differentiable: what training reads."""
-        first = logits.softmax(-1)
-        if mask is not None:
-            first = first * mask[..., None]
-        return torch.stack([first, *(p.r for p in islice(self._posteriors(z, logits, mask), self.config.steps))])
+        posteriors = islice(self._posteriors(z, logits, mask), self.config.steps)
+        r = torch.stack(
+            [logits.softmax(-1).to(accumulation_dtype(z.device, z.dtype)), *(p.assignments for p in posteriors)]
+        )
+        return (r if mask is None else r * mask[..., None]).to(z.dtype)
 
     @torch.no_grad()
     def infer(

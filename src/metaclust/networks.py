@@ -92,9 +92,10 @@ class TaskNetwork(nn.Module):
             mask = torch.ones(z.shape[:-1], dtype=torch.bool, device=z.device)
         # Only real rows go through the networks; what is computed for them is put back into the padded shape.
         rows = z[mask]
-        summed = self.f_u(rows)
-        total = summed.new_zeros((*mask.shape, summed.shape[-1])).masked_scatter(mask[..., None], summed).sum(-2)
-        u = self.g_u(total / mask.sum(-1, keepdim=True).clamp_min(1))
+        # The last layer of f_U is linear, so it may come after the mean over the rows: once a task, not once a row.
+        hidden = self.f_u[:-1](rows)
+        total = hidden.new_zeros((*mask.shape, hidden.shape[-1])).masked_scatter(mask[..., None], hidden).sum(-2)
+        u = self.g_u(self.f_u[-1](total / mask.sum(-1, keepdim=True).clamp_min(1)))
         # f_R([z, u]): u is the same for all rows of a task, so its part of the first layer is computed once.
         weight, bias = self.f_r[0].get_parameter("weight"), self.f_r[0].get_parameter("bias")
         of_z, of_u = weight.split((z.shape[-1], u.shape[-1]), -1)

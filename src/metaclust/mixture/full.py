@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from metaclust.mixture.spherical import LOG_2PI
-from metaclust.mixture.statistics import Statistics
+from metaclust.mixture.statistics import Statistics, row_weights
 
 
 @dataclass(frozen=True)
@@ -31,20 +31,23 @@ class FullParameters:
 class Full:
     """The component family; the joint q(mu_k, Lambda_k) is updated in closed form."""
 
-    def features(self, z: Float[Tensor, "*task n s"]) -> Float[Tensor, "*task n s"]:
-        return z
+    def features(
+        self, z: Float[Tensor, "*task n s"], mask: Bool[Tensor, "*task n"] | None = None
+    ) -> Float[Tensor, "*task n f"]:
+        """(1, z); all zero for padding, which then adds nothing to the statistics."""
+        return torch.cat((row_weights(z, mask), z), -1)
 
-    def statistics(self, features: Float[Tensor, "*task n s"], r: Float[Tensor, "*task n k"]) -> Statistics:
-        weighted = r.mT[..., None] * features[..., None, :, :]
-        return Statistics(count=r.sum(-2), first=r.mT @ features, second=weighted.mT @ features[..., None, :, :])
+    def statistics(self, features: Float[Tensor, "*task n f"], r: Float[Tensor, "*task n k"]) -> Statistics:
+        sums = r.mT @ features
+        z = features[..., None, :, 1:]
+        return Statistics(count=sums[..., 0], first=sums[..., 1:], second=(r.mT[..., None] * z).mT @ z)
 
-    def start(self, features: Float[Tensor, "*task n s"], k: int) -> FullParameters:
-        width = features.shape[-1]
+    def start(self, features: Float[Tensor, "*task n f"], k: int) -> FullParameters:
+        width = features.shape[-1] - 1
         one = features.new_ones((*features.shape[:-2], k))
-        b = (width + 1) * identity(features).expand(*one.shape, width, width)
-        return FullParameters(
-            features.new_zeros((*one.shape, width)), one, one * (width + 1), b, torch.linalg.cholesky(b)
-        )
+        theta = features.new_zeros((*one.shape, width))
+        b = (width + 1) * identity(theta).expand(*one.shape, width, width)
+        return FullParameters(theta, one, one * (width + 1), b, torch.linalg.cholesky(b))
 
     def update(self, statistics: Statistics, previous: FullParameters) -> FullParameters:
         """kappa = 1 + N_k, theta = sum r z / kappa, a = nu0 + N_k, b = W0^-1 + sum r z z^T - kappa theta theta^T."""
@@ -55,10 +58,10 @@ class Full:
         return FullParameters(theta, kappa, width + 1 + statistics.count, b, torch.linalg.cholesky(b))
 
     def expected_log_likelihood(
-        self, features: Float[Tensor, "*task n s"], parameters: FullParameters
+        self, features: Float[Tensor, "*task n f"], parameters: FullParameters
     ) -> Float[Tensor, "*task n k"]:
         """(E[log |Lambda_k|] - S log 2 pi - S / kappa_k - a_k (z - theta_k)^T b_k^-1 (z - theta_k)) / 2."""
-        width = features.shape[-1]
+        width = parameters.theta.shape[-1]
         constant = expected_log_det(parameters) - width * (LOG_2PI + 1 / parameters.kappa)
         square = parameters.a[..., None, :] * mahalanobis(features, parameters)
         return 0.5 * (constant[..., None, :] - square)
@@ -91,10 +94,10 @@ class Full:
         return FullParameters(theta, count, count, b, torch.linalg.cholesky(b))
 
     def log_likelihood(
-        self, features: Float[Tensor, "*task n s"], parameters: FullParameters
+        self, features: Float[Tensor, "*task n f"], parameters: FullParameters
     ) -> Float[Tensor, "*task n k"]:
         """log N(z_n; theta_k, b_k / a_k)."""
-        width = features.shape[-1]
+        width = parameters.theta.shape[-1]
         constant = width * (parameters.a.log() - LOG_2PI) - log_det(parameters.factor)
         square = parameters.a[..., None, :] * mahalanobis(features, parameters)
         return 0.5 * (constant[..., None, :] - square)
@@ -146,9 +149,9 @@ def expected_log_det(parameters: FullParameters) -> Float[Tensor, "*task k"]:
     return digammas + width * log_two - log_det(parameters.factor)
 
 
-def mahalanobis(features: Float[Tensor, "*task n s"], parameters: FullParameters) -> Float[Tensor, "*task n k"]:
+def mahalanobis(features: Float[Tensor, "*task n f"], parameters: FullParameters) -> Float[Tensor, "*task n k"]:
     """(z_n - theta_k)^T b_k^-1 (z_n - theta_k)."""
-    difference = features[..., None, :, :] - parameters.theta[..., :, None, :]
+    difference = features[..., None, :, 1:] - parameters.theta[..., :, None, :]
     whitened = torch.linalg.solve_triangular(parameters.factor, difference.mT, upper=False)
     squared: Tensor = whitened.square().sum(-2)
     return squared.mT

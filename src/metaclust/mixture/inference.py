@@ -32,7 +32,7 @@ likelihood with them counted in still never falls.
 class Family(Protocol):
     """What a kind of component brings: its prior, what it reads of the rows, its update, its likelihood, its KL."""
 
-    def features(self, z: Tensor) -> Tensor: ...
+    def features(self, z: Tensor, mask: Tensor | None = None) -> Tensor: ...
     def statistics(self, features: Tensor, r: Tensor) -> Statistics: ...
     def start(self, features: Tensor, k: int) -> Any: ...
     def update(self, statistics: Statistics, previous: Any) -> Any: ...
@@ -63,8 +63,9 @@ class Posterior:
     """
 
     assignments: Float[Tensor, "*task n k"]
+    """The softmax of the scores, for padding too."""
     scores: Float[Tensor, "*task n k"]
-    """E[log pi_k] + E[log N(z_n | k)], of which the assignments are the softmax."""
+    """E[log pi_k] + E[log N(z_n | k)]."""
     expected_log_weights: Float[Tensor, "*task k"]
     parameters: Any
     family: Family
@@ -78,7 +79,8 @@ class Posterior:
     @property
     def r(self) -> Float[Tensor, "*task n k"]:
         """Soft assignments; rows that the mask leaves out have r = 0."""
-        return self.assignments.to(self.dtype)
+        r = self.assignments.to(self.dtype)
+        return r if self.mask is None else r * self.mask[..., None]
 
     @property
     def log_weights(self) -> Float[Tensor, "*task k"]:
@@ -204,7 +206,7 @@ def vb_steps(
         parameters = family.update(statistics, parameters)
         log_weights = expected_log_weights(sticks)
         scores = family.expected_log_likelihood(features, parameters) + log_weights[..., None, :]
-        r = assign(scores, mask)
+        r = scores.softmax(-1)
         step = step + 1
         yield Posterior(r, scores, log_weights, parameters, family, sticks, alpha, mask, step, z.dtype)
 
@@ -223,7 +225,7 @@ def em_steps(
         parameters = family.maximize(statistics)
         log_weights = statistics.count.log() - statistics.count.sum(-1, keepdim=True).log()
         scores = family.log_likelihood(features, parameters) + log_weights[..., None, :]
-        r = assign(scores, mask)
+        r = scores.softmax(-1)
         step = step + 1
         yield Posterior(r, scores, log_weights, parameters, family, None, None, mask, step, z.dtype)
 
@@ -262,12 +264,7 @@ def prepared(z: Tensor, logits: Tensor, family: Family, mask: Tensor | None) -> 
     if mask is not None:
         z = z.masked_fill(~mask[..., None], 0)
         logits = logits.masked_fill(~mask[..., None], 0)
-    return family.features(z.to(dtype)), assign(logits.to(dtype), mask)
-
-
-def assign(scores: Tensor, mask: Tensor | None) -> Tensor:
-    r = scores.softmax(-1)
-    return r if mask is None else r * mask[..., None]
+    return family.features(z.to(dtype), mask), logits.to(dtype).softmax(-1)
 
 
 def broadcast(*shapes: torch.Size) -> torch.Size | None:

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
-from metaclust.mixture.statistics import Statistics
+from metaclust.mixture.statistics import Statistics, row_weights
 
 MeanCovariance = Literal["unit", "optimal"]
 LOG_2PI = math.log(2 * math.pi)
@@ -35,9 +35,14 @@ class Spherical:
 
     mean_covariance: MeanCovariance = "unit"
 
-    def features(self, z: Float[Tensor, "*task n s"]) -> Float[Tensor, "*task n f"]:
-        """(1, ||z||^2, z): the statistics and the expected log likelihood are one product each with it."""
-        return torch.cat((torch.ones_like(z[..., :1]), z.square().sum(-1, keepdim=True), z), -1)
+    def features(
+        self, z: Float[Tensor, "*task n s"], mask: Bool[Tensor, "*task n"] | None = None
+    ) -> Float[Tensor, "*task n f"]:
+        """(1, ||z||^2, z): the statistics and the expected log likelihood are one product each with it.
+
+        All zero for padding, which then adds nothing to the statistics.
+        """
+        return torch.cat((row_weights(z, mask), z.square().sum(-1, keepdim=True), z), -1)
 
     def statistics(self, features: Float[Tensor, "*task n f"], r: Float[Tensor, "*task n k"]) -> Statistics:
         sums = r.mT @ features

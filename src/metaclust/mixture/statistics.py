@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 
@@ -32,6 +32,11 @@ class Statistics:
                     "the right; both must come from the same components and the same tasks"
                 )
         return Statistics(self.count + other.count, self.first + other.first, self.second + other.second)
+
+
+def row_weights(z: Float[Tensor, "*task n s"], mask: Bool[Tensor, "*task n"] | None) -> Float[Tensor, "*task n 1"]:
+    """One for each row, zero for padding."""
+    return torch.ones_like(z[..., :1]) if mask is None else mask[..., None].to(z.dtype)
 
 
 def accumulation_dtype(device: torch.device, dtype: torch.dtype) -> torch.dtype:
