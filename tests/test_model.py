@@ -314,6 +314,12 @@ def test_with_fewer_seeds_the_other_clusters_start_empty():
     assert (r[..., :4].sum(-2) > 0).all()
 
 
+def test_each_task_may_have_its_own_number_of_seeds():
+    r = seeded_logits(torch.randn(3, 20, 3), 6, seeds=torch.tensor([2, 6, 1])).softmax(-1)
+    assert ((r.amax(1) > 0).sum(-1) == torch.tensor([2, 6, 1])).all()
+    assert torch.allclose(r.sum(-1), torch.ones(3, 20))
+
+
 @pytest.mark.parametrize("z", [torch.ones(6, 3), torch.ones(1, 3)], ids=["equal rows", "one row"])
 def test_seeds_may_coincide_where_there_are_not_enough_rows(z):
     assert torch.equal(seeded_logits(z, 4), torch.zeros(len(z), 4))
@@ -333,8 +339,8 @@ def test_the_best_start_of_each_task_is_the_networks_or_the_seeded_one_with_the_
     model = small_model()
     own = model.initial_logits(z, mask)
     torch.manual_seed(7)
-    numbers = torch.randint(2, 6, (4,)).tolist()
-    starts = [own, *(seeded_logits(z, 5, mask, seeds=number) for number in numbers)]
+    numbers = torch.randint(2, 6, (4,))[:, None]
+    starts = [own, *seeded_logits(z.expand(4, 8, 30, 3), 5, mask.expand(4, 8, 30), seeds=numbers)]
     bounds = [variational_bayes(z, logits, 4, 1.0, "optimal", mask=mask).exact_bound for logits in starts]
     best = torch.stack(bounds).argmax(0).tolist()
     torch.manual_seed(7)

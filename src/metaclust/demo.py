@@ -22,7 +22,7 @@ from metaclust.model import ClusteringModel, ModelConfig
 from metaclust.training import TrainingConfig, train
 
 
-def main(pretrain_steps: int = 350, steps: int = 100, test_tasks: int = 50, seed: int = 0) -> dict[str, Evaluation]:
+def main(pretrain_steps: int = 700, steps: int = 250, test_tasks: int = 50, seed: int = 0) -> dict[str, Evaluation]:
     """Returns the results on the test tasks, by method."""
     console = Console()
     started = time.perf_counter()
@@ -40,7 +40,7 @@ def main(pretrain_steps: int = 350, steps: int = 100, test_tasks: int = 50, seed
     )
     torch.manual_seed(seed)
     model = ClusteringModel(ModelConfig((1, *data.X.shape[2:]), filters=32)).to(choose_device())
-    config = TrainingConfig(seed=seed, pretrain_steps=pretrain_steps, steps=steps, validate_every=50)
+    config = TrainingConfig(seed=seed, pretrain_steps=pretrain_steps, steps=steps, validate_every=125)
     train(model, sampler, validation, config)
 
     pixels = [data.X[task.rows].reshape(len(task.rows), -1) / np.float32(255) for task in tasks]

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -209,11 +209,12 @@ class ClusteringModel(nn.Module):
         """
         clusters = self.config.max_clusters
         with torch.no_grad():
-            numbers = torch.randint(min(2, clusters), clusters + 1, (seeded,)).tolist()
-            others = [seeded_logits(z, clusters, mask, seeds=number) for number in numbers]
-            candidates = torch.stack([logits, *others])
-            masks = None if mask is None else mask.expand(len(candidates), *mask.shape)
-            posteriors = self._posteriors(z.expand(len(candidates), *z.shape), candidates, masks)
+            numbers = torch.randint(min(2, clusters), clusters + 1, (seeded,)).reshape(-1, *[1] * (z.ndim - 2))
+            rows = z.expand(seeded + 1, *z.shape)
+            masks = None if mask is None else mask.expand(seeded + 1, *mask.shape)
+            others = seeded_logits(rows[1:], clusters, None if masks is None else masks[1:], seeds=numbers)
+            candidates = torch.cat((logits[None], others))
+            posteriors = self._posteriors(rows, candidates, masks)
             best = run(posteriors, self.config.steps, None).exact_bound.argmax(0)[..., None, None]
             chosen = candidates.gather(0, best[None].expand(1, *logits.shape))[0]
         return torch.where(best == 0, logits, chosen)
@@ -263,20 +264,21 @@ def seeded_logits(
     clusters: int,
     mask: Bool[Tensor, "*task n"] | None = None,
     generator: torch.Generator | None = None,
-    seeds: int | None = None,
+    seeds: int | Int[Tensor, "*#task"] | None = None,
 ) -> Float[Tensor, "*task n k"]:
     """Initial logits from k-means++ seeds: rows drawn one after another, far from those drawn before.
 
     The logits are -||z - seed_k||^2 / 2, those of unit-variance components at the seeds. With fewer ``seeds``
-    than ``clusters``, the other clusters start empty.
+    than ``clusters``, a number or one for each task, the other clusters start empty.
     """
+    numbers = torch.as_tensor(clusters if seeds is None else seeds).expand(z.shape[:-2]).reshape(-1)
     flat = z.reshape(-1, *z.shape[-2:])
     weight = torch.ones(flat.shape[:-1], dtype=z.dtype, device=z.device)
     if mask is not None:
         weight = mask.reshape(weight.shape).to(z.dtype)
     nearest = weight
     distances = []
-    for _ in range(min(clusters, seeds or clusters)):
+    for _ in range(int(numbers.max())):
         # Where all rows lie on seeds already, draw any row.
         chance = torch.where(nearest.sum(-1, keepdim=True) > 0, nearest, weight)
         draw = torch.rand((len(flat), 1), dtype=torch.float64, generator=generator).to(z.device, z.dtype)
@@ -287,6 +289,8 @@ def seeded_logits(
         distances.append(distance)
         candidate = distance * weight
         nearest = candidate if len(distances) == 1 else torch.minimum(nearest, candidate)
-    logits = -0.5 * torch.stack(distances, -1)
-    logits = functional.pad(logits - logits.amax(-1, keepdim=True), (0, clusters - len(distances)), value=EMPTY)
+    unused = (torch.arange(len(distances)) >= numbers[:, None])[:, None].to(z.device)
+    logits = (-0.5 * torch.stack(distances, -1)).masked_fill(unused, -torch.inf)
+    logits = (logits - logits.amax(-1, keepdim=True)).clamp_min(EMPTY)
+    logits = functional.pad(logits, (0, clusters - len(distances)), value=EMPTY)
     return logits.reshape(*z.shape[:-1], clusters)
