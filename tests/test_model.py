@@ -341,7 +341,7 @@ def test_the_best_start_of_each_task_is_the_networks_or_the_seeded_one_with_the_
     torch.manual_seed(7)
     numbers = torch.randint(2, 6, (4,))[:, None]
     starts = [own, *seeded_logits(z.expand(4, 8, 30, 3), 5, mask.expand(4, 8, 30), seeds=numbers)]
-    bounds = [variational_bayes(z, logits, 4, 1.0, "optimal", mask=mask).exact_bound for logits in starts]
+    bounds = [variational_bayes(z, logits, 3, 1.0, "optimal", mask=mask).exact_bound for logits in starts]
     best = torch.stack(bounds).argmax(0).tolist()
     torch.manual_seed(7)
     chosen = model.best_start(z, own, mask, 4)

@@ -50,7 +50,7 @@ def main(pretrain_steps: int = 700, steps: int = 250, test_tasks: int = 50, seed
         "KMeans, K by silhouette, on pixels": score(tasks, [kmeans_silhouette(rows) for rows in narrow]),
         "BayesianGaussianMixture, on pixels": score(tasks, [bayesian_gaussian_mixture(rows) for rows in narrow]),
     }
-    table = Table(title=f"{test_tasks} tasks of 2 to 10 unseen concepts, 15 icons each; the number is not told")
+    table = Table(title=f"{test_tasks} tasks of 2 to 10 unseen concepts, 15 icons each")
     for column in ("method", "mean ARI", "mean |K found - K|"):
         table.add_column(column, justify="left" if column == "method" else "right")
     for method, result in results.items():

@@ -20,6 +20,9 @@ from metaclust.networks import ImageEncoder, TaskNetwork, VectorEncoder
 
 Preset = Literal["default", "paper"]
 
+LOOK_AHEAD = 3
+"""Steps after which the starts of a training task are compared: by then the bound tells good ones from bad ones."""
+
 EMPTY = -1e9
 """The logit of a cluster that starts without rows: far below any other, and finite."""
 
@@ -203,7 +206,7 @@ class ClusteringModel(nn.Module):
         mask: Bool[Tensor, "*task n"] | None,
         seeded: int,
     ) -> Float[Tensor, "*task n k"]:
-        """For each task, ``logits`` or the best of ``seeded`` starts from seeds, by the bound after T steps.
+        """For each task, ``logits`` or the best of ``seeded`` starts from seeds, by the bound after a few steps.
 
         The seeds, and how many there are, are drawn from torch's generator; they pass no gradient.
         """
@@ -215,7 +218,7 @@ class ClusteringModel(nn.Module):
             others = seeded_logits(rows[1:], clusters, None if masks is None else masks[1:], seeds=numbers)
             candidates = torch.cat((logits[None], others))
             posteriors = self._posteriors(rows, candidates, masks)
-            best = run(posteriors, self.config.steps, None).exact_bound.argmax(0)[..., None, None]
+            best = run(posteriors, min(LOOK_AHEAD, self.config.steps), None).exact_bound.argmax(0)[..., None, None]
             chosen = candidates.gather(0, best[None].expand(1, *logits.shape))[0]
         return torch.where(best == 0, logits, chosen)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Any
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from metaclust.runs import Run
 
@@ -16,12 +16,11 @@ class TrainingBar:
     def __init__(self, total: int, done: int) -> None:
         self.progress = Progress(
             TextColumn("{task.fields[phase]:5}"),
-            BarColumn(),
+            BarColumn(bar_width=12),
             MofNCompleteColumn(),
-            TextColumn("loss {task.fields[loss]}  validation ARI {task.fields[ari]}"),
-            TimeElapsedColumn(),
-            TextColumn("left"),
+            TextColumn("loss {task.fields[loss]}  val. ARI {task.fields[ari]}"),
             TimeRemainingColumn(),
+            TextColumn("left"),
         )
         self.loss: float | None = None
         self.task = self.progress.add_task("training", total=total, completed=done, phase="", loss="-", ari="-")
