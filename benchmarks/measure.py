@@ -21,20 +21,6 @@ def interleaved(calls: dict[str, Callable[[int], object]], rounds: int, warm_up:
     return {name: statistics.median(values) for name, values in seconds.items()}
 
 
-def median_ratio(numerator: Callable[[int], object], denominator: Callable[[int], object], rounds: int) -> float:
-    """The median over rounds of the ratio of two calls, each pair made one right after the other."""
-    ratios = []
-    for i in range(-3, rounds):
-        times = []
-        for call in (denominator, numerator):
-            started = time.perf_counter()
-            call(i % rounds)
-            times.append(time.perf_counter() - started)
-        if i >= 0:
-            ratios.append(times[1] / times[0])
-    return statistics.median(ratios)
-
-
 def peak_memory(code: str) -> float:
     """The peak resident memory, in GB, of a fresh Python process that runs ``code``."""
     report = "\nimport resource; print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"

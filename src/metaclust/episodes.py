@@ -69,7 +69,8 @@ class Batch:
 
     def pad(self, z: Float[Tensor, "m s"]) -> Float[Tensor, "b n s"]:
         """Put what was computed for each real row in its place; padding is zero."""
-        return z[self.index].masked_fill(~self.mask[..., None], 0)
+        padded = z.index_select(0, self.index.flatten()).reshape(*self.index.shape, -1)
+        return padded.masked_fill(~self.mask[..., None], 0)
 
     def to(self, device: torch.device) -> Batch:
         return Batch(*(getattr(self, field.name).to(device, non_blocking=True) for field in fields(self)))

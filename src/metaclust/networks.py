@@ -88,17 +88,20 @@ class TaskNetwork(nn.Module):
     def forward(
         self, z: Float[Tensor, "*task n s"], mask: Bool[Tensor, "*task n"] | None = None
     ) -> Float[Tensor, "*task n k"]:
-        if mask is None:
-            mask = torch.ones(z.shape[:-1], dtype=torch.bool, device=z.device)
+        task = z.shape[:-2]
+        present = torch.ones(z.shape[:-1], dtype=torch.bool, device=z.device) if mask is None else mask
+        present = present.reshape(-1, z.shape[-2])
         # Only real rows go through the networks; what is computed for them is put back into the padded shape.
-        rows = z[mask]
+        place = present.flatten().nonzero()[:, 0]
+        rows = z.reshape(-1, z.shape[-1]).index_select(0, place)
+        # Which task each row is in, as a matrix: sums over a task's rows, and back to its rows, are products with it.
+        member = functional.one_hot(place // z.shape[-2], len(present)).to(z.dtype)
+        count = present.sum(-1, keepdim=True).clamp_min(1)
         # The last layer of f_U is linear, so it may come after the mean over the rows: once a task, not once a row.
-        hidden = self.f_u[:-1](rows)
-        total = hidden.new_zeros((*mask.shape, hidden.shape[-1])).masked_scatter(mask[..., None], hidden).sum(-2)
-        u = self.g_u(self.f_u[-1](total / mask.sum(-1, keepdim=True).clamp_min(1)))
+        u = self.g_u(self.f_u[-1](member.T @ self.f_u[:-1](rows) / count))
         # f_R([z, u]): u is the same for all rows of a task, so its part of the first layer is computed once.
         weight, bias = self.f_r[0].get_parameter("weight"), self.f_r[0].get_parameter("bias")
         of_z, of_u = weight.split((z.shape[-1], u.shape[-1]), -1)
-        shared = functional.linear(u, of_u, bias)[..., None, :].expand(*mask.shape, -1)[mask]
-        logits: Tensor = self.f_r[1:](functional.linear(rows, of_z) + shared)
-        return logits.new_zeros((*mask.shape, logits.shape[-1])).masked_scatter(mask[..., None], logits)
+        logits: Tensor = self.f_r[1:](functional.linear(rows, of_z) + member @ functional.linear(u, of_u, bias))
+        padded = logits.new_zeros((present.numel(), logits.shape[-1])).index_copy(0, place, logits)
+        return padded.reshape(*task, z.shape[-2], -1)
