@@ -60,7 +60,8 @@ def evaluate(
             posterior = model.infer(
                 batch.pad(batch.x), batch.mask, starts=starts, tol=tol, steps=steps, generator=generator
             )
-            hard = one_hot(posterior.r.argmax(-1), posterior.r.shape[-1]) * batch.mask[..., None]
-            ari.append(soft_ari(hard.to(posterior.assignments.dtype), batch.y, batch.mask).cpu())
+            r = posterior.assignments
+            hard = one_hot(r.argmax(-1), r.shape[-1]) * batch.mask[..., None]
+            ari.append(soft_ari(hard.to(r.dtype), batch.y, batch.mask).cpu())
             found.append((hard.sum(-2) > 0).sum(-1).cpu())
     return Evaluation(torch.cat(ari).numpy(), torch.cat(found).numpy(), np.array([task.n_categories for task in tasks]))

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from metaclust.mixture.inference import broadcast
+from metaclust.mixture.statistics import accumulation_dtype
 
 Distance = Literal["tv", "prob"]
 
@@ -53,18 +54,17 @@ def continuous_ari(
     present = torch.ones_like(y, dtype=torch.bool) if mask is None else mask.expand(*task, rows).reshape(-1, rows)
     flat = r.reshape(-1, rows, r.shape[-1])
     category = dense_categories(y, present)
-    if distance == "tv":
-        apart, within = TotalVariation.apply(flat, category, present)
-    else:
-        apart, within = probability_distances(flat, category, present)
-    return index_from_sums(apart, within, category, present).reshape(task).to(r.dtype)
+    size = category_sizes(category, present)
+    summed = TotalVariation.apply if distance == "tv" else probability_distances
+    apart, within = summed(flat, category, present, size)
+    return index_from_sums(apart, within, size).reshape(task).to(r.dtype)
 
 
 def index_from_sums(
-    apart: Float[Tensor, " b"], within: Float[Tensor, " b"], category: Int[Tensor, "b n"], present: Bool[Tensor, "b n"]
+    apart: Float[Tensor, " b"], within: Float[Tensor, " b"], size: Int[Tensor, "b c"]
 ) -> Float[Tensor, " b"]:
     """The index from the summed distances of the pairs of different and of the same category: N1 and N3."""
-    size = category_sizes(category, present).to(apart.dtype)
+    size = size.to(apart.dtype)
     count = size.sum(-1)
     same_pairs = (size * (size - 1) / 2).sum(-1)
     other_pairs = count * (count - 1) / 2 - same_pairs
@@ -78,15 +78,16 @@ def index_from_sums(
 
 
 def dense_categories(y: Integer[Tensor, "b n"], present: Bool[Tensor, "b n"]) -> Int[Tensor, "b n"]:
-    """Categories numbered from 0 in each task; padding comes after them all."""
-    largest = y.amax(-1, keepdim=True) if y.shape[-1] else y
+    """Categories numbered from 0 in each task; padding has the last number."""
+    largest = y.amax(-1, keepdim=True)
     ordered, order = y.where(present, largest).sort(-1)
     changes = functional.pad((ordered[:, 1:] != ordered[:, :-1]).to(torch.int64), (1, 0)).cumsum(-1)
     return torch.empty_like(changes).scatter_(-1, order, changes)
 
 
 def category_sizes(category: Int[Tensor, "b n"], present: Bool[Tensor, "b n"]) -> Int[Tensor, "b c"]:
-    many = int(category.max()) + 1 if category.numel() else 1
+    """How many rows each category has in each task; padding is not counted."""
+    many = int(category.max()) + 1
     return torch.zeros((len(category), many), dtype=torch.int64, device=category.device).scatter_add_(
         1, category, present.to(torch.int64)
     )
@@ -101,17 +102,21 @@ class TotalVariation(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, r: Float[Tensor, "b n k"], category: Int[Tensor, "b n"], present: Bool[Tensor, "b n"]
+        ctx: Any,
+        r: Float[Tensor, "b n k"],
+        category: Int[Tensor, "b n"],
+        present: Bool[Tensor, "b n"],
+        size: Int[Tensor, "b c"],
     ) -> tuple[Tensor, Tensor]:
         batch, rows, columns = r.shape
-        wide = torch.float32 if r.device.type == "mps" else torch.float64
+        wide = accumulation_dtype(r.device, r.dtype)
         apart = r.new_zeros(batch, dtype=wide)
         within = r.new_zeros(batch, dtype=wide)
         coefficients = []
         block = max(1, COLUMN_BLOCK // max(1, batch * rows))
         for first in range(0, columns, block):
             values = r[..., first : first + block].mT.contiguous()
-            every, same = pair_coefficients(values, category, present)
+            every, same = pair_coefficients(values, category, present, size)
             other = every - same
             values = values.to(wide).masked_fill(~present[:, None], 0)
             apart += 0.5 * (other * values).sum((-2, -1))
@@ -124,18 +129,18 @@ class TotalVariation(torch.autograd.Function):
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, grad_apart: Tensor, grad_within: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, grad_apart: Tensor, grad_within: Tensor) -> tuple[Tensor, None, None, None]:
         saved = ctx.saved_tensors
         grad_apart, grad_within = (0.5 * g.to(ctx.dtype)[:, None, None] for g in (grad_apart, grad_within))
         columns = [
             torch.addcmul(grad_apart * other, grad_within, same.to(ctx.dtype))
             for other, same in zip(saved[::2], saved[1::2], strict=True)
         ]
-        return torch.cat(columns, 1).mT.reshape(ctx.shape), None, None
+        return torch.cat(columns, 1).mT.reshape(ctx.shape), None, None, None
 
 
 def pair_coefficients(
-    values: Float[Tensor, "b k n"], category: Int[Tensor, "b n"], present: Bool[Tensor, "b n"]
+    values: Float[Tensor, "b k n"], category: Int[Tensor, "b n"], present: Bool[Tensor, "b n"], size: Int[Tensor, "b c"]
 ) -> tuple[Int[Tensor, "b k n"], Int[Tensor, "b k n"]]:
     """(rows below - rows above) for each value, among all rows and among those of its category; 0 for padding."""
     rows = values.shape[-1]
@@ -151,7 +156,6 @@ def pair_coefficients(
     key.masked_fill_(absent.expand_as(order).gather(-1, order), torch.iinfo(key.dtype).max)
     key, order_again = key.sort(-1)
     middle, _ = tie_middles(key[..., 1:] != key[..., :-1])
-    size = category_sizes(category, present)
     before = (2 * size.cumsum(-1) - size).to(torch.int32)
     order = order.gather(-1, order_again)
     same = scatter(order, middle) - before.gather(-1, category)[:, None]
@@ -173,11 +177,11 @@ def scatter(order: Int[Tensor, "b k n"], values: Int[Tensor, "b k n"]) -> Int[Te
 
 
 def probability_distances(
-    r: Float[Tensor, "b n k"], category: Int[Tensor, "b n"], present: Bool[Tensor, "b n"]
+    r: Float[Tensor, "b n k"], category: Int[Tensor, "b n"], present: Bool[Tensor, "b n"], size: Int[Tensor, "b c"]
 ) -> tuple[Float[Tensor, " b"], Float[Tensor, " b"]]:
     """sum of 1 - sum_k r_nk r_n'k over pairs of different and of the same category, from sums of r and of r^2."""
-    r = r.to(torch.float32 if r.device.type == "mps" else torch.float64).masked_fill(~present[..., None], 0)
-    size = category_sizes(category, present).to(r.dtype)
+    r = r.to(accumulation_dtype(r.device, r.dtype)).masked_fill(~present[..., None], 0)
+    size = size.to(r.dtype)
     count = size.sum(-1)
     index = category[..., None].expand_as(r)
     sums = r.new_zeros((len(r), size.shape[-1], r.shape[-1])).scatter_add(1, index, r)

@@ -52,7 +52,6 @@ def protocol(
     torch.manual_seed(split)
     model = ClusteringModel(settings)
     run = train(model, sampler, validation, config, folder=folder, resume=True)
-    training_seconds = run.seconds
     save_model(model, folder / "model.safetensors", [data.categories[i] for i in categories.train])
     proto, _ = load_model(folder / "pretrained.safetensors")
     x = sampler.x
@@ -69,7 +68,7 @@ def protocol(
         "proto_validation_ari": run.proto_start,
         "best_validation_ari": run.best,
         "best_step": run.best_step,
-        "training_seconds": round(training_seconds, 1),
+        "training_seconds": round(run.seconds, 1),
         "seconds": round(time.perf_counter() - started, 1),
         "test": {name: summary(result) for name, result in rows.items()},
     }
