@@ -1,14 +1,19 @@
 """The named data sets."""
 
+import gzip
+import json
 import os
 from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_digits
 
 import metaclust
 from metaclust import load_dataset
-from metaclust.data.named import read_arrays
+from metaclust.data.arrays import load_arrays
+from metaclust.data.cards import CARDS
+from metaclust.data.places import available
 
 ICONS = Path(metaclust.__file__).parent / "data" / "icons"
 BESIDE = Path(__file__).resolve().parents[2] / "shared" / "data"
@@ -43,7 +48,7 @@ def test_every_icon_has_ink_and_no_two_are_the_same_drawing():
 
 
 def test_the_licences_list_each_of_the_76_sets_with_its_licence_and_its_number_of_icons():
-    arrays = read_arrays(ICONS / "icons_32.npz", ("icon_set", "icon_set_names", "icon_set_licence"))
+    arrays = load_arrays(ICONS / "icons_32.npz", ("icon_set", "icon_set_names", "icon_set_licence"))
     counts = np.bincount(arrays["icon_set"], minlength=76)
     expected = [
         [str(name), str(licence), str(count)]
@@ -55,14 +60,85 @@ def test_the_licences_list_each_of_the_76_sets_with_its_licence_and_its_number_o
     assert sorted(rows[2:]) == sorted(expected)
 
 
+def test_the_digits_are_scikit_learns():
+    data, digits = load_dataset("digits"), load_digits()
+    assert data.X.shape == (1797, 1, 8, 8)
+    assert np.array_equal(np.rint(data.X[:, 0] * (16 / 255)), digits.images)
+    assert np.array_equal(data.y, digits.target)
+
+
 @needs_omniglot
-@pytest.mark.parametrize(("part", "characters"), [("background", 964), ("evaluation", 659), ("both", 1623)])
-def test_omniglot_has_20_drawings_of_each_character(part, characters):
-    data = load_dataset("omniglot", ROOT, part=part)
-    assert data.X.shape == (20 * characters, 1, 28, 28)
+@pytest.mark.parametrize("size", [28, 105])
+@pytest.mark.parametrize(
+    ("part", "characters", "alphabets"), [("background", 964, 30), ("evaluation", 659, 20), ("both", 1623, 50)]
+)
+def test_omniglot_has_20_drawings_of_each_character(part, characters, alphabets, size):
+    data = load_dataset("omniglot", ROOT, part=part, size=size)
+    assert data.X.shape == (20 * characters, 1, size, size)
     assert data.X.dtype == np.uint8
+    assert set(np.unique(data.X[:100])) == {0, 255} if size == 105 else data.X.max() == 255
     assert (np.bincount(data.y) == 20).all()
     assert len(set(data.categories)) == len(data.categories) == characters
+    assert len(set(data.groups)) == alphabets
+    assert all(name.startswith(f"{group}/") for name, group in zip(data.categories, data.groups, strict=True))
+
+
+@needs_omniglot
+def test_the_sizes_of_omniglot_are_the_same_drawings():
+    small, large = (load_dataset("omniglot", ROOT, size=size) for size in (28, 105))
+    assert np.array_equal(small.y, large.y)
+    ink = [data.X.reshape(len(data), -1).mean(1) for data in (small, large)]
+    assert np.corrcoef(*ink)[0, 1] > 0.99
+
+
+@pytest.mark.parametrize("name", [name for name in CARDS if CARDS[name].rows and name != "mini-imagenet"])
+def test_every_data_set_has_the_rows_and_categories_of_its_card(name):
+    if available(name, ROOT) is None:
+        pytest.skip(f"no copy of {name}: set METACLUST_DATA to the folder that holds {CARDS[name].folder}/")
+    data = load_dataset(name, ROOT, part="both" if name == "omniglot" else "background", progress=False)
+    assert (len(data), len(data.categories)) == (data.card.rows, data.card.categories)
+    assert data.kind == data.card.kind
+    assert len(data.X) == len(data.y)
+    assert np.array_equal(np.unique(data.y), np.arange(len(data.categories)))
+    rows = data.rows()
+    assert len(rows) == len(data)
+    assert rows.labels[-1] == data.categories[data.y[-1]]
+
+
+@pytest.mark.parametrize("name", CARDS)
+def test_every_card_says_where_from_and_under_which_licence(name):
+    card = CARDS[name]
+    assert card.name == name
+    assert all(len(text) > 3 for text in (card.about, card.source, card.licence, card.citation, card.how))
+
+
+@pytest.mark.parametrize(("name", "least"), [("patent", 100), ("dmoz", 300)])
+def test_the_papers_text_sets_are_bags_of_words_by_its_rules(name, least, tmp_path):
+    generator = np.random.default_rng(0)
+    words = np.array([f"word{i:03}" for i in range(2 * least)])
+    texts, labels = [], []
+    for i in range(least + 20):
+        # The last ten documents are too short, and category "few" has nine rows.
+        size = least - 1 if i >= least + 10 else least + 5
+        texts.append(" ".join([*words[:size], *generator.choice(words[size:], 3)]))
+        labels.append("few" if i < 9 else f"c{i % 3}")
+    (tmp_path / name).mkdir()
+    with gzip.open(tmp_path / name / "data.jsonl.gz", "wt", encoding="utf-8") as file:
+        file.writelines(
+            json.dumps({"text": text, "label": label}) + "\n" for text, label in zip(texts, labels, strict=True)
+        )
+    data = load_dataset(name, tmp_path)
+    frequency = {word: sum(word in set(text.split()) for text in texts) for word in words}
+    vocabulary = sorted(word for word in words if frequency[word] >= least)
+    assert list(data.columns) == vocabulary
+    kept = [
+        i for i, text in enumerate(texts) if len(set(text.split()) & set(vocabulary)) >= least and labels[i] != "few"
+    ]
+    assert len(data) == len(kept)
+    counts = np.array([[texts[i].split().count(word) for word in vocabulary] for i in kept])
+    assert np.array_equal(data.X.toarray(), counts)
+    assert [data.categories[i] for i in data.y] == [labels[i] for i in kept]
+    assert data.kind == "vectors"
 
 
 @needs_omniglot
@@ -85,7 +161,9 @@ def test_the_environment_names_the_folder_of_local_data_sets(monkeypatch):
 
 
 def test_an_unknown_name_is_answered_with_the_known_ones():
-    with pytest.raises(ValueError, match="name='mnist' is not a data set: choose one of icons, omniglot"):
+    with pytest.raises(
+        ValueError, match="name='mnist' is not a data set: choose one of icons, digits, omniglot, mini-imagenet"
+    ):
         load_dataset("mnist")
 
 
@@ -96,25 +174,46 @@ def test_an_unknown_part_is_answered_with_the_known_ones(tmp_path):
         load_dataset("omniglot", tmp_path, part="test")
 
 
-def test_without_a_folder_the_error_says_how_to_name_one(monkeypatch):
+@pytest.mark.parametrize("name", ["omniglot", "mini-imagenet", "dmoz", "patent", "clinc150", "caltech101"])
+def test_what_is_not_here_is_answered_with_where_to_get_it_and_where_to_put_it(name, tmp_path, monkeypatch):
     monkeypatch.delenv("METACLUST_DATA", raising=False)
-    with pytest.raises(FileNotFoundError, match=r"pass root=.*or set METACLUST_DATA"):
+    with pytest.raises(FileNotFoundError) as caught:
+        load_dataset(name, tmp_path)
+    for part in (name, CARDS[name].source, str(tmp_path / CARDS[name].folder), "root=", "METACLUST_DATA"):
+        assert part in str(caught.value)
+
+
+def test_without_a_root_the_users_data_folder_is_looked_in(tmp_path, monkeypatch):
+    monkeypatch.delenv("METACLUST_DATA", raising=False)
+    monkeypatch.setattr("platformdirs.user_data_path", lambda name: tmp_path / name)
+    with pytest.raises(FileNotFoundError, match=str(tmp_path / "metaclust" / "omniglot")):
         load_dataset("omniglot")
+    folder = tmp_path / "metaclust" / "omniglot"
+    folder.mkdir(parents=True)
+    small_omniglot(folder / "omniglot_28.npz")
+    assert len(load_dataset("omniglot")) == 4
 
 
-def test_a_folder_without_the_data_set_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"root='.*' holds no folder omniglot/"):
-        load_dataset("omniglot", tmp_path)
+def test_a_folder_without_the_file_is_named(tmp_path):
     (tmp_path / "omniglot").mkdir()
     with pytest.raises(FileNotFoundError, match=r"there is no omniglot_28.npz in"):
         load_dataset("omniglot", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"part": "evaluation"}, "only omniglot has parts"), ({"size": 28}, "one size only")],
+)
+def test_options_of_another_data_set_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        load_dataset("icons", **options)
 
 
 def small_omniglot(path, **changes):
     arrays = {
         "images": np.random.default_rng(0).integers(0, 3, (6, 28, 28), np.uint8),
         "labels": np.repeat(np.arange(3), 2),
-        "class_names": np.array(["a", "b", "c"]),
+        "class_names": np.array(["x/a", "x/b", "y/c"]),
         "class_part": np.array(["background", "evaluation", "background"]),
         "class_alphabet": np.array(["x", "x", "y"]),
     }
@@ -138,7 +237,7 @@ def without_labels(path):
 
 
 def objects(path):
-    small_omniglot(path, class_names=np.array(["a", "b", {"c": 1}], dtype=object))
+    small_omniglot(path, class_names=np.array(["x/a", "x/b", {"c": 1}], dtype=object))
 
 
 def one_array(path):
@@ -150,10 +249,10 @@ BROKEN = {
     "cut short": (cut_short, "cut short"),
     "damaged": (damaged, "cut short"),
     "empty": (Path.touch, "cut short"),
-    "text": (lambda path: path.write_text("images, labels\n"), "is not the data set"),
-    "one array": (one_array, "is not the data set"),
-    "without labels": (without_labels, "is not the data set.*labels"),
-    "with objects": (objects, "is not the data set.*[Oo]bject arrays"),
+    "text": (lambda path: path.write_text("images, labels\n"), "is not the .npz file"),
+    "one array": (one_array, "is not the .npz file"),
+    "without labels": (without_labels, "is not the .npz file.*labels"),
+    "with objects": (objects, "is not the .npz file.*[Oo]bject arrays"),
 }
 
 
@@ -170,4 +269,5 @@ def test_labels_are_numbered_within_the_part(tmp_path):
     small_omniglot(tmp_path / "omniglot" / "omniglot_28.npz")
     data = load_dataset("omniglot", tmp_path)
     assert data.categories == ["x/a", "y/c"]
+    assert data.groups == ["x", "y"]
     assert data.y.tolist() == [0, 0, 1, 1]

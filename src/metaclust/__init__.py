@@ -1,42 +1,127 @@
 """metaclust learns how to cluster from known categories, and then finds new ones in unlabelled data."""
 
-from metaclust.augmentation import ImageAugmentation
-from metaclust.checkpoint import CheckpointError, load_model, save_model
-from metaclust.data import Dataset, load_dataset
-from metaclust.devices import choose_device
-from metaclust.episodes import Batch, Split, Task, TaskSampler, collate, split_categories
-from metaclust.evaluation import Evaluation, evaluate
-from metaclust.mixture import Posterior, Statistics, expectation_maximization, variational_bayes
-from metaclust.model import ClusteringModel, ModelConfig
-from metaclust.objectives import prototypical_loss, soft_ari
-from metaclust.training import TrainingConfig, train
+from typing import TYPE_CHECKING
+
+from metaclust.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from metaclust.augmentation import ImageAugmentation
+    from metaclust.checkpoint import CheckpointError, load_model, save_model
+    from metaclust.data import (
+        DataError,
+        Dataset,
+        DataWarning,
+        Preparation,
+        Rows,
+        WordRules,
+        describe_preparation,
+        fit_preparation,
+        load_dataset,
+        preparation_from,
+        read_data,
+        rows_from_array,
+    )
+    from metaclust.devices import choose_device
+    from metaclust.episodes import Batch, Split, Task, TaskSampler, collate, split_categories
+    from metaclust.evaluation import Evaluation, evaluate
+    from metaclust.mixture import Posterior, Statistics, expectation_maximization, variational_bayes
+    from metaclust.model import ClusteringModel, ModelConfig
+    from metaclust.objectives import prototypical_loss, soft_ari
+    from metaclust.training import TrainingConfig, train
 
 __version__ = "0.1.0"
+
+WHERE = {
+    "metaclust.augmentation": ("ImageAugmentation",),
+    "metaclust.checkpoint": (
+        "CheckpointError",
+        "load_model",
+        "save_model",
+    ),
+    "metaclust.data": (
+        "DataError",
+        "DataWarning",
+        "Dataset",
+        "Preparation",
+        "Rows",
+        "WordRules",
+        "describe_preparation",
+        "fit_preparation",
+        "load_dataset",
+        "preparation_from",
+        "read_data",
+        "rows_from_array",
+    ),
+    "metaclust.devices": ("choose_device",),
+    "metaclust.episodes": (
+        "Batch",
+        "Split",
+        "Task",
+        "TaskSampler",
+        "collate",
+        "split_categories",
+    ),
+    "metaclust.evaluation": (
+        "Evaluation",
+        "evaluate",
+    ),
+    "metaclust.mixture": (
+        "Posterior",
+        "Statistics",
+        "expectation_maximization",
+        "variational_bayes",
+    ),
+    "metaclust.model": (
+        "ClusteringModel",
+        "ModelConfig",
+    ),
+    "metaclust.objectives": (
+        "prototypical_loss",
+        "soft_ari",
+    ),
+    "metaclust.training": (
+        "TrainingConfig",
+        "train",
+    ),
+}
+"""The public names by module."""
 
 __all__ = [
     "Batch",
     "CheckpointError",
     "ClusteringModel",
+    "DataError",
+    "DataWarning",
     "Dataset",
     "Evaluation",
     "ImageAugmentation",
     "ModelConfig",
     "Posterior",
+    "Preparation",
+    "Rows",
     "Split",
     "Statistics",
     "Task",
     "TaskSampler",
     "TrainingConfig",
+    "WordRules",
     "choose_device",
     "collate",
+    "describe_preparation",
     "evaluate",
     "expectation_maximization",
+    "fit_preparation",
     "load_dataset",
     "load_model",
+    "preparation_from",
     "prototypical_loss",
+    "read_data",
+    "rows_from_array",
     "save_model",
     "soft_ari",
     "split_categories",
     "train",
     "variational_bayes",
 ]
+
+__getattr__, __dir__ = lazy_names(__name__, WHERE)

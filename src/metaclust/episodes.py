@@ -11,6 +11,8 @@ from jaxtyping import Bool, Float, Int
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from metaclust.data.sparse import SparseRows, dense
+
 IntArray = NDArray[np.int64]
 Augment = Callable[[Tensor, Tensor, torch.Generator], Tensor]
 """(rows, the category of each row, generator) -> rows."""
@@ -76,7 +78,7 @@ class Batch:
         return Batch(*(getattr(self, field.name).to(device, non_blocking=True) for field in fields(self)))
 
 
-def collate(x: Tensor, tasks: Sequence[Task]) -> Batch:
+def collate(x: Tensor | SparseRows, tasks: Sequence[Task]) -> Batch:
     """Gather the rows of several tasks of different sizes."""
     longest = max(len(task.rows) for task in tasks)
     y = torch.full((len(tasks), longest), -1)
@@ -89,7 +91,7 @@ def collate(x: Tensor, tasks: Sequence[Task]) -> Batch:
         start += size
     rows = torch.from_numpy(np.concatenate([task.rows for task in tasks]))
     category = torch.from_numpy(np.concatenate([task.categories[task.labels] for task in tasks]))
-    return Batch(x[rows], category, y, y >= 0, index)
+    return Batch(dense(x[rows]), category, y, y >= 0, index)
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,7 @@ class TaskSampler:
     if ``imbalanced``, one for each category, uniformly in its logarithm. ``tasks`` tasks make a batch.
     """
 
-    x: Tensor
+    x: Tensor | SparseRows
     y: IntArray
     categories: IntArray
     n_categories: tuple[int, int] = (2, 10)
@@ -112,14 +114,14 @@ class TaskSampler:
     augment: Augment | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.x, Tensor):
+        if not isinstance(self.x, Tensor | SparseRows):
             raise TypeError(f"x is {type(self.x).__name__}: pass a tensor of numbers (torch.as_tensor(array))")
-        if self.x.ndim < 2:
+        if len(self.x.shape) < 2:
             raise ValueError(
                 f"x has shape {tuple(self.x.shape)}: it needs rows and columns (x[:, None] for one column)"
             )
-        if self.x.is_floating_point():
-            finite = self.x.flatten(1).isfinite().all(1)
+        if isinstance(self.x, SparseRows) or self.x.is_floating_point():
+            finite = self.x.finite() if isinstance(self.x, SparseRows) else self.x.flatten(1).isfinite().all(1)
             if not bool(finite.all()):
                 row = int((~finite).nonzero()[0])
                 raise ValueError(f"x holds NaN or infinity, first in row {row}: remove or impute such rows")

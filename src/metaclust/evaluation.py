@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from metaclust.data.sparse import SparseRows
 from metaclust.episodes import Task, collate
 from metaclust.model import ClusteringModel
 from metaclust.objectives import soft_ari
@@ -32,7 +33,7 @@ class Evaluation:
 
 def evaluate(
     model: ClusteringModel,
-    x: Tensor,
+    x: Tensor | SparseRows,
     tasks: Sequence[Task],
     *,
     starts: int = 10,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
 from itertools import islice
 from typing import Any, Literal
@@ -12,6 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
+from metaclust.data.sparse import SparseRows, dense
 from metaclust.mixture import Posterior, component_family, em_steps, vb_steps
 from metaclust.mixture.inference import Components, choose, run
 from metaclust.mixture.spherical import MeanCovariance
@@ -134,12 +136,13 @@ class ClusteringModel(nn.Module):
         return z  # type: ignore[no-any-return]
 
     @torch.no_grad()
-    def transform(self, x: Tensor, block: int = 1024) -> Float[Tensor, "rows s"]:
+    def transform(self, x: Tensor | SparseRows, block: int = 1024) -> Float[Tensor, "rows s"]:
         """Representations of any number of rows, in blocks, without dropout and without a gradient."""
         training = self.training
         self.eval()
         try:
-            return torch.cat([self.encode(part.to(self.device)) for part in x.split(block)])
+            parts = [x[start : start + block] for start in range(0, max(1, len(x)), block)]
+            return torch.cat([self.encode(dense(part).to(self.device)) for part in parts])
         finally:
             self.train(training)
 
@@ -165,7 +168,6 @@ class ClusteringModel(nn.Module):
         )
         return (r if mask is None else r * mask[..., None]).to(z.dtype)
 
-    @torch.no_grad()
     def infer(
         self,
         z: Float[Tensor, "*task n s"],
@@ -174,6 +176,7 @@ class ClusteringModel(nn.Module):
         starts: int = 10,
         tol: float | None = 1e-5,
         steps: int | None = None,
+        max_clusters: int | None = None,
         generator: torch.Generator | None = None,
     ) -> Posterior:
         """Cluster each task from several starts and keep, for each task, the one with the best bound.
@@ -181,23 +184,45 @@ class ClusteringModel(nn.Module):
         The first start is the model's own, the others are k-means++ seeds, from as many as there may be clusters
         down to two. Each goes on to convergence (``tol``, see :func:`variational_bayes`), in at most ``steps``
         steps (200). ``starts=1, tol=None`` is the paper's way: T steps from the network's assignments.
+        ``max_clusters`` allows for another number of clusters than the model was trained with.
         """
-        if starts < 1:
-            raise ValueError(f"starts={starts!r}: it must be 1 or more")
+        ends = self.ends(
+            z, mask, starts=starts, tol=tol, steps=steps, max_clusters=max_clusters, generator=generator
+        )
+        best = next(ends)
+        for other in ends:
+            best = choose(best.exact_bound >= other.exact_bound, best, other)
+        return best
+
+    @torch.no_grad()
+    def ends(
+        self,
+        z: Float[Tensor, "*task n s"],
+        mask: Bool[Tensor, "*task n"] | None = None,
+        *,
+        starts: int = 10,
+        tol: float | None = 1e-5,
+        steps: int | None = None,
+        max_clusters: int | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Iterator[Posterior]:
+        """Where each of the starts of :meth:`infer` ends."""
+        clusters = self.config.max_clusters if max_clusters is None else max_clusters
+        for name, value in (("starts", starts), ("max_clusters", clusters)):
+            if value < 1:
+                raise ValueError(f"{name}={value!r}: it must be 1 or more")
         if steps is not None and steps < 1:
             raise ValueError(f"steps={steps!r}: it must be 1 or more, or None")
+        limit = steps if steps is not None else (self.config.steps if tol is None else 200)
         training = self.training
         self.eval()
         try:
-            limit = steps if steps is not None else (self.config.steps if tol is None else 200)
-            best = run(self._posteriors(z, self.initial_logits(z, mask), mask), limit, tol)
-            for seeds in seed_numbers(self.config.max_clusters, starts - 1):
-                logits = seeded_logits(z, self.config.max_clusters, mask, generator, seeds)
-                other = run(self._posteriors(z, logits, mask), limit, tol)
-                best = choose(best.exact_bound >= other.exact_bound, best, other)
-            return best
+            own = fit_columns(self.initial_logits(z, mask), clusters)
         finally:
             self.train(training)
+        yield run(self._posteriors(z, own, mask), limit, tol)
+        for seeds in seed_numbers(clusters, starts - 1):
+            yield run(self._posteriors(z, seeded_logits(z, clusters, mask, generator, seeds), mask), limit, tol)
 
     def best_start(
         self,
@@ -250,6 +275,11 @@ def default_encoder(config: ModelConfig) -> nn.Module:
         config.dropout,
         config.strided,
     )
+
+
+def fit_columns(logits: Float[Tensor, "*task n k"], clusters: int) -> Float[Tensor, "*task n c"]:
+    """As many columns as there may be clusters: further ones start empty, those that are too many are left out."""
+    return functional.pad(logits[..., :clusters], (0, max(0, clusters - logits.shape[-1])), value=EMPTY)
 
 
 def seed_numbers(clusters: int, starts: int) -> list[int]:

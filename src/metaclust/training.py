@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
 from metaclust.checkpoint import save_model
+from metaclust.data.sparse import SparseRows
 from metaclust.episodes import Batch, Task, TaskSampler
 from metaclust.evaluation import evaluate
 from metaclust.model import ClusteringModel, Preset
@@ -238,7 +239,7 @@ class LimitedGradient(torch.autograd.Function):
         return gradient * (ctx.limit / norm.clamp_min(ctx.limit)), None
 
 
-def validate(model: ClusteringModel, x: Tensor, tasks: Sequence[Task], config: TrainingConfig) -> float:
+def validate(model: ClusteringModel, x: Tensor | SparseRows, tasks: Sequence[Task], config: TrainingConfig) -> float:
     """The mean ARI of hard assignments over ``tasks``."""
     return float(evaluate(model, x, tasks, starts=config.validation_starts).ari.mean())
 

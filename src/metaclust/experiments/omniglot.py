@@ -21,6 +21,7 @@ import torch
 from metaclust.augmentation import ImageAugmentation
 from metaclust.checkpoint import load_model, save_model, versions
 from metaclust.data import Dataset, load_dataset
+from metaclust.data.sparse import SparseRows
 from metaclust.episodes import Split, Task, TaskSampler, split_categories
 from metaclust.evaluation import Evaluation, evaluate
 from metaclust.experiments.rivals import bayesian_gaussian_mixture, kmeans_silhouette, kmeans_true, score
@@ -74,7 +75,7 @@ def protocol(
     }
 
 
-def rivals(name: str, model: ClusteringModel, x: torch.Tensor, tasks: list[Task]) -> dict[str, Evaluation]:
+def rivals(name: str, model: ClusteringModel, x: torch.Tensor | SparseRows, tasks: list[Task]) -> dict[str, Evaluation]:
     """scikit-learn's ways to cluster, on a model's representations of the same tasks."""
     z = [model.transform(x[torch.from_numpy(task.rows)]).numpy() for task in tasks]
     return {

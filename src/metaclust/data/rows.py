@@ -1,0 +1,117 @@
+"""What every reader gives: rows of one kind, their ids and, where there are any, their labels."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+Kind = Literal["vectors", "images", "text"]
+KINDS: tuple[Kind, ...] = ("vectors", "images", "text")
+Values: TypeAlias = NDArray[Any] | list[str] | sparse.csr_array
+
+
+class DataError(ValueError):
+    """Data that cannot be used as it is; the message says what, where and what to do."""
+
+
+class DataWarning(UserWarning):
+    """Data that was left out or changed, and where."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows as they were read, before any preparation.
+
+    ``values`` is float32 (rows, columns) for vectors, or a sparse array of that shape; uint8 (rows, channels,
+    height, width) for images; a list of strings for text.
+    """
+
+    kind: Kind
+    values: Values
+    ids: list[str]
+    """One name for each row: a file's path, a column of the table, or the row's number."""
+    labels: list[str] | None = None
+    """The category of each row, where it is known."""
+    columns: tuple[str, ...] = ()
+    """The names of the columns that the values come from."""
+    source: str = "the rows"
+    """Where they come from, for messages."""
+    notes: tuple[str, ...] = ()
+    """What was decided while reading: the kind, the columns, what was left out."""
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __str__(self) -> str:
+        what = {"vectors": "vectors", "images": "images", "text": "texts"}[self.kind]
+        shape = "" if isinstance(self.values, list) else " of " + "x".join(str(n) for n in self.values.shape[1:])
+        known = "" if self.labels is None else f", {len(set(self.labels))} categories"
+        return "; ".join([f"{self.source}: {len(self):,} {what}{shape}{known}", *self.notes])
+
+    def take(self, rows: NDArray[np.int64] | NDArray[np.bool_] | Sequence[int]) -> Rows:
+        """Some of the rows, by number or by a mask."""
+        index = np.asarray(rows)
+        index = index.nonzero()[0] if index.dtype == bool else index.astype(np.int64)
+        # All rows: nothing is copied.
+        if len(index) == len(self) and bool((index == np.arange(len(self))).all()):
+            return self
+        values = [self.values[i] for i in index] if isinstance(self.values, list) else self.values[index]
+        labels = None if self.labels is None else [self.labels[i] for i in index]
+        return replace(self, values=values, ids=[self.ids[i] for i in index], labels=labels)
+
+    def numbered(self) -> tuple[NDArray[np.int64], list[str]]:
+        """The category of each row as a number, and the names that the numbers stand for, in order.
+
+        >>> Rows("text", ["a", "b", "c"], ["0", "1", "2"], ["no", "yes", "no"]).numbered()
+        (array([0, 1, 0]), ['no', 'yes'])
+        """
+        if self.labels is None:
+            raise DataError(f"{self.source} has no labels: name the column or the array that holds them, as label=")
+        names, numbers = np.unique(np.array(self.labels, dtype=object), return_inverse=True)
+        return numbers.astype(np.int64), [str(name) for name in names]
+
+    def without_small_categories(self, min_rows: int = 2, least: int = 2) -> Rows:
+        """Leave out categories of fewer than ``min_rows`` rows, with a warning that names them.
+
+        Fewer than ``least`` remaining categories are an error: a task mixes at least two.
+        """
+        if min_rows < 1:
+            raise ValueError(f"min_rows={min_rows!r}: it must be 1 or more")
+        numbers, names = self.numbered()
+        counts = np.bincount(numbers, minlength=len(names))
+        small = [name for name, count in zip(names, counts, strict=True) if count < min_rows]
+        if len(names) - len(small) < least:
+            raise DataError(
+                f"{self.source} has {len(names)} categories, {len(names) - len(small)} of them with {min_rows} rows or "
+                f"more: learning to cluster needs at least {least}. Give labelled rows of more categories"
+                + (", or lower min_rows" if small and min_rows > 1 else "")
+            )
+        if not small:
+            return self
+        kept = self.take(counts[numbers] >= min_rows)
+        what = (
+            f"{len(self) - len(kept)} rows of {len(small)} categories with fewer than {min_rows} rows: {listed(small)}"
+        )
+        warnings.warn(f"{self.source}: left out {what}", DataWarning, stacklevel=2)
+        return replace(kept, notes=(*kept.notes, f"left out {what}"))
+
+
+def listed(names: Iterable[object], most: int = 5) -> str:
+    """The first few names, and how many more there are.
+
+    >>> listed("abcdefg", 3)
+    "'a', 'b', 'c' and 4 more"
+    """
+    every = [repr(name) for name in names]
+    return ", ".join(every[:most]) + (f" and {len(every) - most} more" if len(every) > most else "")
+
+
+def check_kind(kind: str) -> None:
+    if kind not in (*KINDS, "auto"):
+        raise ValueError(f"kind={kind!r}: choose 'auto', 'vectors', 'images' or 'text'")

@@ -1,0 +1,43 @@
+"""Sparse rows that stay sparse until the encoder needs some of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import sparse
+from torch import Tensor
+
+
+class SparseRows:
+    """A sparse array as rows of a data set: indexed like a tensor, dense only where :func:`dense` asks for it.
+
+    >>> rows = SparseRows(sparse.csr_array([[0, 2], [1, 0], [0, 0]]))
+    >>> rows.shape, rows[1:].shape, dense(rows[torch.tensor([0, 0])]).tolist()
+    ((3, 2), (2, 2), [[0.0, 2.0], [0.0, 2.0]])
+    """
+
+    def __init__(self, array: Any) -> None:
+        self.array = sparse.csr_array(array, dtype=np.float32)
+
+    def __len__(self) -> int:
+        return int(self.array.shape[0])
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self), int(self.array.shape[1])
+
+    def __getitem__(self, rows: slice | Tensor | NDArray[np.int64]) -> SparseRows:
+        return SparseRows(self.array[rows.cpu().numpy() if isinstance(rows, Tensor) else rows])
+
+    def finite(self) -> Tensor:
+        """Which rows hold no NaN and no infinity."""
+        bad = sparse.csr_array((~np.isfinite(self.array.data), self.array.indices, self.array.indptr), self.array.shape)
+        return torch.from_numpy(np.asarray(bad.sum(1)).reshape(-1) == 0)
+
+
+def dense(rows: Tensor | SparseRows) -> Tensor:
+    """The same rows as a tensor."""
+    return torch.from_numpy(rows.array.toarray()) if isinstance(rows, SparseRows) else rows
