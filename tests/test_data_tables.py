@@ -341,7 +341,7 @@ CELLS: dict[str, tuple[str, str]] = {
     "null": (" null ", "the cell is empty or NaN"),
     "inf": ("inf", "inf is not a finite float32 number"),
     "-Infinity": ("-Infinity", "-inf is not a finite float32 number"),
-    "1e39": ("1e39", ".*is not a finite float32 number"),
+    "1e39": ("1e39", "1e[+]39 is not a finite float32 number"),
     "-1e400": ("-1e400", ".*is not a finite float32 number"),
 }
 
@@ -367,12 +367,12 @@ def test_a_parquet_cell_that_is_no_finite_number_is_named(value: float | None, t
 
 LISTS: dict[str, tuple[Sequence[Any], str]] = {
     "shorter": ([[1.0, 2.0], [3.0]], r"row 1 \(counting from 0\), column 'e' has 1 numbers where row 0 has 2"),
-    "empty": ([[], []], r"row 0 \(counting from 0\), column 'e' has 0 numbers"),
+    "empty": ([[], []], r"row 0 \(counting from 0\), column 'e': the cell is empty"),
     "null first": ([None, [1.0, 2.0]], r"row 0 \(counting from 0\), column 'e'"),
     "null last": ([[1.0, 2.0], None], r"row 1 \(counting from 0\), column 'e'"),
     "null inside": ([[1.0, 2.0], [1.0, None]], r"row 1 \(counting from 0\), column 'e\[1\]': the cell is empty"),
     "nan inside": ([[1.0, 2.0], [math.nan, 1.0]], r"row 1 \(counting from 0\), column 'e\[0\]': the cell is empty"),
-    "too large": ([[1.0, 1e39], [1.0, 1.0]], r"row 0 \(counting from 0\), column 'e\[1\]': inf is not a finite"),
+    "too large": ([[1.0, 1e39], [1.0, 1.0]], r"row 0 \(counting from 0\), column 'e\[1\]': 1e[+]39 is not a finite"),
 }
 
 
@@ -450,3 +450,31 @@ def test_a_number_that_is_missing_as_a_label_is_no_category(blank: float | None,
     with pytest.warns(DataWarning, match=r"left out 1 rows with no label in column 'label', first row 1"):
         rows = read(tmp_path / "rows.parquet", missing="drop")
     assert rows.labels == ["1", "2"]
+
+
+WRITTEN = {
+    "decimal comma": "a;b\n1,5;2,5\n2,5;3,5\n",
+    "per cent": "a,b\n10%,1\n20 %,2\n",
+    "thousands": 'a,b\n"1,000",1\n"12,500.5",2\n',
+    "money": "a,b\n$5,1\n$7.50,2\n",
+}
+
+
+@pytest.mark.parametrize("content", WRITTEN.values(), ids=WRITTEN)
+def test_numbers_as_people_write_them_are_refused_and_not_left_out(content: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"rows.csv: column 'a' has numbers written as .*: write them with a decimal"):
+        read(put(tmp_path / "rows.csv", content))
+
+
+def test_a_column_of_ids_or_an_index_is_never_a_feature(tmp_path: Path) -> None:
+    repeated = read(put(tmp_path / "rows.csv", "id,a\n7,1\n7,2\n"))
+    assert (values_of(repeated), repeated.ids) == ([[1], [2]], ["0", "1"])
+    assert "not used: 'id'" in repeated.notes
+    index = read(put(tmp_path / "rows.csv", ",a,b\n5,1,2\n6,3,4\n"))
+    assert (values_of(index), index.ids) == ([[1, 2], [3, 4]], ["5", "6"])
+    asked = read(put(tmp_path / "rows.csv", "id,a\n7,1\n7,2\n"), columns=["id", "a"])
+    assert values_of(asked) == [[7, 1], [7, 2]]
+
+
+def test_spaces_around_a_name_in_the_header_do_not_hide_it(tmp_path: Path) -> None:
+    assert read(put(tmp_path / "rows.csv", "a, label\n1,x\n2,y\n")).labels == ["x", "y"]

@@ -186,9 +186,7 @@ class ClusteringModel(nn.Module):
         steps (200). ``starts=1, tol=None`` is the paper's way: T steps from the network's assignments.
         ``max_clusters`` allows for another number of clusters than the model was trained with.
         """
-        ends = self.ends(
-            z, mask, starts=starts, tol=tol, steps=steps, max_clusters=max_clusters, generator=generator
-        )
+        ends = self.ends(z, mask, starts=starts, tol=tol, steps=steps, max_clusters=max_clusters, generator=generator)
         best = next(ends)
         for other in ends:
             best = choose(best.exact_bound >= other.exact_bound, best, other)

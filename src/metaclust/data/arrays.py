@@ -123,6 +123,7 @@ def vector_rows(
     unlabelled: Mapping[str, NDArray[np.bool_]] = MappingProxyType({}),
 ) -> Rows:
     """float32 vectors without NaN or infinity; with missing="mean" NaN stays, for the preparation to fill."""
+    given = values
     with np.errstate(over="ignore"):
         values = values if sparse.issparse(values) else np.ascontiguousarray(values, np.float32)
     cells: Any = values.data if sparse.issparse(values) else values
@@ -139,7 +140,7 @@ def vector_rows(
     if infinite.any():
         row, column = (int(i) for i in np.argwhere(infinite)[0])
         raise DataError(
-            f"{source}: row {row} (counting from 0), column {named(columns, column)}: {values[row, column]} is not a "
+            f"{source}: row {row} (counting from 0), column {named(columns, column)}: {given[row, column]} is not a "
             "finite float32 number; correct or remove it"
         )
     absent = np.isnan(values)

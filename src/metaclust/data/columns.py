@@ -16,7 +16,8 @@ from metaclust.data.rows import DataError, Kind, Rows, listed
 
 TEXT_NAMES = ("text", "document", "content", "body", "sentence", "message", "description", "abstract", "title")
 LABEL_NAMES = ("label", "category")
-ID_NAMES = ("id", "row_id")
+ID_NAMES = ("id", "row_id", "", "unnamed: 0")
+"""The last two are how pandas writes its index into a csv."""
 STRINGS = {*LABEL_NAMES, *ID_NAMES}
 ABSENT = ("", "na", "n/a", "nan", "null", "none", "-", "?")
 """How people write that a number is missing; compared without case."""
@@ -66,9 +67,10 @@ def rows_from_table(
     if label in (columns.text, *(columns.vector or ())):
         label = columns.label
     ids = columns.ids or unique_ids(table, label)
-    free = [name for name in table if name not in (label, ids)]
+    named = (columns.text, *(columns.vector or ()))
+    free = [n for n in table if n not in (label, ids) and (n in named or n.strip().lower() not in ID_NAMES)]
     found, used = choose_columns(table, free, columns, kind, source)
-    left = [name for name in free if name not in used]
+    left = [name for name in table if name not in (label, ids, *used)]
     notes.append(
         f"{'text' if found == 'text' else 'numbers'} from {'column' if len(used) == 1 else 'columns'} {listed(used)}"
     )
@@ -114,9 +116,12 @@ def choose_columns(
             )
         return "vectors", numeric
     strings = [name for name in free if table[name].dtype == pl.String and name not in numeric]
+    text = None
     if first_of(TEXT_NAMES, strings) or any(mean_words(table[name]) >= WORDS for name in strings) or not numeric:
-        return "text", [text_column(table, free, columns.usual_text, source)]
-    return "vectors", numeric
+        text = text_column(table, free, columns.usual_text, source)
+    for name in strings if text is None else [text]:
+        refuse_written_numbers(table[name], name, source)
+    return ("vectors", numeric) if text is None else ("text", [text])
 
 
 def with_lists(columns: Columns, table: Table) -> Columns:
@@ -149,7 +154,7 @@ def mean_words(column: pl.Series) -> float:
 
 def first_of(names: Sequence[str], among: Sequence[str]) -> str | None:
     """The column that has one of the usual names, whatever its case."""
-    lower = {name.lower(): name for name in reversed(among)}
+    lower = {name.strip().lower(): name for name in reversed(among)}
     return next((lower[name] for name in names if name in lower), None)
 
 
@@ -172,6 +177,20 @@ def is_number(column: pl.Series) -> bool:
         cells = cells.filter(~cells.str.to_lowercase().is_in(ABSENT))
         return len(cells) > 0 and cells.cast(pl.Float64, strict=False).null_count() * 2 < len(cells)
     return bool(kind.is_numeric()) or kind == pl.Boolean
+
+
+def refuse_written_numbers(column: pl.Series, name: str, source: str) -> None:
+    """Numbers as people write them, "1,5", "10 %", "$1,000": they would be left out, or be taken for text."""
+    cells = column.drop_nulls().str.strip_chars()
+    cells = cells.filter(~cells.str.to_lowercase().is_in(ABSENT))
+    bare = cells.str.replace_all(r"\s*[%$€£]\s*", "").str.replace_all(",", ".", literal=True)
+    # One point at most may be the decimal one: the others part thousands.
+    bare = bare.str.replace_all(r"\.(\d{3})", "$1")
+    if len(cells) and bare.cast(pl.Float64, strict=False).null_count() * 10 < len(cells):
+        raise DataError(
+            f"{source}: column {name!r} has numbers written as {cells[0]!r}: write them with a decimal point and "
+            "nothing else, or name the columns to use as columns= or text="
+        )
 
 
 def number_table(table: Table, used: list[str], source: str) -> tuple[list[str], NDArray[np.float64]]:
@@ -222,6 +241,8 @@ def list_numbers(column: pl.Series, name: str, source: str) -> NDArray[np.float6
     wrong = np.flatnonzero((widths != widths[0]) | (widths == 0))
     if len(wrong):
         row = int(wrong[0])
+        if widths[row] == 0:
+            raise DataError(f"{source}: row {row} (counting from 0), column {name!r}: the cell is empty: fill it")
         raise DataError(
             f"{source}: row {row} (counting from 0), column {name!r} has {widths[row]} numbers where row 0 has "
             f"{widths[0]}: give every row the same number of them, one or more"
@@ -232,8 +253,8 @@ def list_numbers(column: pl.Series, name: str, source: str) -> NDArray[np.float6
 
 def label_names(column: pl.Series, name: str, source: str) -> list[str]:
     """Labels as strings, "" where there is none; whole numbers lose the point that a table gave them."""
-    if is_list(column):
-        raise DataError(f"{source}: the label column {name!r} holds lists: give one label a row")
+    if column.dtype.is_nested():
+        raise DataError(f"{source}: the label column {name!r} holds {column.dtype}: give one label a row")
     if column.dtype.is_float():
         column = column.fill_nan(None)
         known = column.drop_nulls()

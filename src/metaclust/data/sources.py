@@ -71,9 +71,9 @@ def read_data(
         if isinstance(like, ImagePreparation):
             images |= {"size": (like.height, like.width), "channels": like.channels, "fit": like.fit}
         options = {name: value for name, value in images.items() if value is not None}
-        rows = read_image_folder(source, progress=progress, **options)
         if label is not None:
             raise DataError(f"label={label!r}: in {source.name} the folders are the labels; leave label out")
+        rows = read_image_folder(source, progress=progress, **options)
     else:
         refuse(images, "a file", source)
         with Waiting(f"reading {source.name}", enabled=progress):

@@ -29,7 +29,7 @@ class Waiting:
         count = DownloadColumn() if unit == "bytes" else MofNCompleteColumn()
         console = Console(stderr=True)
         self.progress = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=20),
             *([] if total is None else [count, TimeRemainingColumn()]),
             console=console,
