@@ -1,30 +1,47 @@
 """The command line: what it prints, where, and its exit codes."""
 
+import contextlib
+import io
 import json
 import subprocess
 import sys
+from typing import NamedTuple
 
 import pytest
 
+import metaclust
 from metaclust import __version__
 from metaclust.cli import main
 from metaclust.data.cards import CARDS
 
 
-def run(monkeypatch, capsys, *arguments):
-    """Exit code, standard output, standard error."""
-    monkeypatch.setattr(sys, "argv", ["metaclust", *arguments])
-    with pytest.raises(SystemExit) as stopped:
-        main()
-    printed = capsys.readouterr()
-    return stopped.value.code or 0, printed.out, printed.err
+class Printed(NamedTuple):
+    """How a command ended, and what it printed."""
+
+    code: int
+    out: str
+    err: str
+
+
+def run(*arguments):
+    """A command, in this process."""
+    out, err = io.StringIO(), io.StringIO()
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
+        patch.setattr(sys, "argv", ["metaclust", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+    return Printed(stopped.value.code or 0, out.getvalue(), err.getvalue())
 
 
 @pytest.fixture
-def call(monkeypatch, capsys, tmp_path):
+def call(monkeypatch, tmp_path):
     monkeypatch.delenv("METACLUST_DATA", raising=False)
     monkeypatch.setattr("platformdirs.user_data_path", lambda name: tmp_path / name)
-    return lambda *arguments: run(monkeypatch, capsys, *arguments)
+    return run
 
 
 def test_help_and_version(call):
@@ -95,5 +112,48 @@ def test_show_tells_what_a_file_would_be_read_as(call, tmp_path):
     assert "reviews.csv has no column 'genre': its columns are 'stars', 'review', 'kind'" in err
 
 
-def test_an_unknown_command_is_exit_code_2(call):
-    assert call("data", "burn")[0] == 2
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("burn",), "No such command 'burn'"),
+        (("data", "burn"), "No such command 'burn'"),
+        (("train", "a.csv", "--out", "m", "--speed", "9"), "No such option: --speed"),
+        (("train", "a.csv"), "Missing option '--out'"),
+        (("train", "a.csv", "--out", "m", "--steps", "many"), "Invalid value for '--steps'"),
+        (("cluster", "m"), "Missing argument"),
+    ],
+)
+def test_what_is_not_a_command_says_where_to_find_help_and_is_exit_code_2(call, arguments, message):
+    code, out, err = call(*arguments)
+    assert (code, out) == (2, "")
+    assert message in err
+    assert "-h' for help" in err
+
+
+COMMANDS = ["train", "cluster", "evaluate", "demo", "data", "data list", "data get", "data show"]
+
+
+@pytest.mark.parametrize("option", ["--help", "-h"])
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help(call, command, option):
+    code, out, err = call(*command.split(), option)
+    assert (code, err) == (0, "")
+    assert f"metaclust {command} " in out.splitlines()[0]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_help_of_every_command_has_an_example(call, command):
+    example = " ".join(call(*command.split(), "--help").out.partition("Example")[2].split())
+    assert f"metaclust {command}" in example
+
+
+def test_python_m_metaclust_is_the_command_line():
+    done = subprocess.run([sys.executable, "-m", "metaclust", "--version"], check=True, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == (f"metaclust {__version__}\n", "")
+
+
+def test_public_names_are_listed_and_unknown_ones_refused():
+    assert {"MetaClusterer", "read_data", "__version__"} <= set(dir(metaclust))
+    assert all(getattr(metaclust, name).__name__ == name for name in ("MetaClusterer", "read_data"))
+    with pytest.raises(AttributeError, match="module 'metaclust' has no attribute 'cluster_all'"):
+        metaclust.cluster_all  # noqa: B018

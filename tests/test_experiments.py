@@ -1,17 +1,13 @@
-"""The comparing methods, the tables, the demo and the README's example."""
+"""The comparing methods, the tables, the devices."""
 
 import json
-import re
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from metaclust import Task, choose_device, demo
+from metaclust import Task, choose_device
 from metaclust.experiments import rivals, summary
-
-ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture
@@ -73,23 +69,6 @@ def test_the_summary_says_which_runs_fell(capsys, tmp_path):
     path.write_text(json.dumps(record) + "\n")
     summary.main([str(path)])
     assert "| 3 | 0.800 | 0.050 | 0.100 | NO |" in capsys.readouterr().out
-
-
-def test_the_demo_compares_three_methods_on_the_same_tasks(capsys):
-    results = demo.main(pretrain_steps=2, steps=1, test_tasks=3)
-    assert len(results) == 3
-    assert all(len(result.ari) == 3 for result in results.values())
-    assert len({tuple(result.true) for result in results.values()}) == 1
-    printed = capsys.readouterr().out
-    assert all(name.split(",")[0] in printed for name in results)
-
-
-def test_the_first_example_of_the_readme_runs(capsys):
-    code = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL).group(1)
-    short = code.replace("pretrain_steps=150, steps=30", "pretrain_steps=2, steps=1").replace("fixed(20)", "fixed(2)")
-    assert short.count("pretrain_steps=2") == 1
-    exec(compile(short, "README.md", "exec"), {})  # noqa: S102
-    assert re.search(r"ARI -?\d\.\d\d, number of clusters off by \d\.\d", capsys.readouterr().out)
 
 
 def test_devices_are_chosen_by_name_or_automatically():

@@ -7,6 +7,7 @@ from metaclust.lazy import lazy_names
 if TYPE_CHECKING:
     from metaclust.augmentation import ImageAugmentation
     from metaclust.checkpoint import CheckpointError, load_model, save_model
+    from metaclust.clustering import Clustering
     from metaclust.data import (
         DataError,
         Dataset,
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     )
     from metaclust.devices import choose_device
     from metaclust.episodes import Batch, Split, Task, TaskSampler, collate, split_categories
+    from metaclust.estimator import MetaClusterer
     from metaclust.evaluation import Evaluation, evaluate
     from metaclust.mixture import Posterior, Statistics, expectation_maximization, variational_bayes
     from metaclust.model import ClusteringModel, ModelConfig
@@ -38,6 +40,7 @@ WHERE = {
         "load_model",
         "save_model",
     ),
+    "metaclust.clustering": ("Clustering",),
     "metaclust.data": (
         "DataError",
         "DataWarning",
@@ -61,6 +64,7 @@ WHERE = {
         "collate",
         "split_categories",
     ),
+    "metaclust.estimator": ("MetaClusterer",),
     "metaclust.evaluation": (
         "Evaluation",
         "evaluate",
@@ -71,10 +75,7 @@ WHERE = {
         "expectation_maximization",
         "variational_bayes",
     ),
-    "metaclust.model": (
-        "ClusteringModel",
-        "ModelConfig",
-    ),
+    "metaclust.model": ("ClusteringModel", "ModelConfig"),
     "metaclust.objectives": (
         "prototypical_loss",
         "soft_ari",
@@ -89,12 +90,14 @@ WHERE = {
 __all__ = [
     "Batch",
     "CheckpointError",
+    "Clustering",
     "ClusteringModel",
     "DataError",
     "DataWarning",
     "Dataset",
     "Evaluation",
     "ImageAugmentation",
+    "MetaClusterer",
     "ModelConfig",
     "Posterior",
     "Preparation",

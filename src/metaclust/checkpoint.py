@@ -47,15 +47,18 @@ def save_model(
     input: dict[str, Any] | None = None,  # noqa: A002
 ) -> None:
     """Write the weights, the configuration, the categories seen, the input's description and the versions."""
-    header = {
-        "kind": "model",
+    write_tensors(path, model.state_dict(), {"kind": "model", **model_header(model, categories, input or {})})
+
+
+def model_header(model: ClusteringModel, categories: Iterable[object], prepared: dict[str, Any]) -> dict[str, Any]:
+    """What a file says of a model besides its weights."""
+    return {
         "config": model.config.to_dict(),
         "custom_encoder": model.custom_encoder,
         "categories": [str(category) for category in categories],
-        "input": input or {},
+        "input": prepared,
         "versions": versions(),
     }
-    write_tensors(path, model.state_dict(), header)
 
 
 def load_model(
@@ -72,13 +75,20 @@ def load_model(
             "`encoder`; its weights are loaded"
         )
     try:
-        model = ClusteringModel(ModelConfig.from_dict(header["config"]), encoder)
-        for kind in {tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()}:
-            model.to(kind)
-        model.load_state_dict(tensors)
-        description = Description(header["categories"], header["input"], header["versions"])
+        return model_from(tensors, header, encoder, device)
     except (KeyError, TypeError, RuntimeError, ValueError) as error:
         raise CheckpointError(f"{path} does not hold a model this version can read: {error}") from error
+
+
+def model_from(
+    tensors: dict[str, Tensor], header: dict[str, Any], encoder: nn.Module | None, device: str | torch.device
+) -> tuple[ClusteringModel, Description]:
+    """The model of a file's weights and header."""
+    model = ClusteringModel(ModelConfig.from_dict(header["config"]), encoder)
+    for kind in {tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()}:
+        model.to(kind)
+    model.load_state_dict(tensors)
+    description = Description(header["categories"], header["input"], header["versions"])
     return model.to(choose_device(device)).eval(), description
 
 

@@ -3,36 +3,47 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+import shlex
+import sys
+import warnings
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
+
+from metaclust.cli_data import data
 
 app = typer.Typer(
     name="metaclust",
     help="Learn how to cluster from known categories, then find new ones in unlabelled data.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
-)
-data = typer.Typer(
-    help="Named data sets, and what a file of your own is read as.",
-    no_args_is_help=True,
-    epilog="Examples: metaclust data list; metaclust data get omniglot; metaclust data show reviews.csv",
+    epilog="Start with: metaclust demo. Every command has --help with an example.",
 )
 app.add_typer(data, name="data")
 
-Root = Annotated[
-    Path | None,
-    typer.Option(
-        help="Folder of the local copies; else METACLUST_DATA, else the user's data folder.", show_default=False
-    ),
+Label = Annotated[
+    str | None,
+    typer.Option(help="The column or array of the known categories; else one called label.", show_default=False),
 ]
+Kind = Annotated[str, typer.Option(help="What the rows are: auto, vectors, images or text.")]
+TextColumn = Annotated[str | None, typer.Option("--text-column", help="The column of text.", show_default=False)]
+Columns = Annotated[
+    str | None, typer.Option(help="The columns of numbers, parted by commas; else all of them.", show_default=False)
+]
+Missing = Annotated[str, typer.Option(help="Rows with an empty cell or label: error, drop, or mean (numbers).")]
+SkipBroken = Annotated[bool, typer.Option("--skip-broken", help="Leave out images that cannot be read.")]
+Seed = Annotated[int | None, typer.Option(help="Of everything random.", show_default=False)]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no remarks.")]
 AsJson = Annotated[bool, typer.Option("--json", help="For machines: JSON on the standard output.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite output files that are there.")]
+DataPath = Annotated[
+    Path, typer.Argument(help=".csv, .tsv, .jsonl (also .gz), .parquet, .npy, .npz, or a folder of images.")
+]
+ModelPath = Annotated[Path, typer.Argument(help="A model file of `metaclust train`.")]
 
 
 def show_version(wanted: bool) -> bool:
@@ -53,81 +64,180 @@ def about(
     """Learn how to cluster from known categories, then find new ones in unlabelled data."""
 
 
-@data.command("list")
-def list_data(root: Root = None, as_json: AsJson = False) -> None:
-    """The named data sets, and which of them are here."""
-    from metaclust.data.cards import CARDS
-    from metaclust.data.places import available
-
-    where = {name: available(name, root) for name in CARDS}
-    if as_json:
-        typer.echo(json.dumps([{**asdict(card), "here": where[name]} for name, card in CARDS.items()], indent=2))
-        return
-    table = Table(box=None, pad_edge=False)
-    for column in ("name", "kind", "rows", "categories", "licence", "here"):
-        table.add_column(
-            column, justify="right" if column in ("rows", "categories") else "left", no_wrap=column == "name"
-        )
-    for name, card in CARDS.items():
-        numbers = [f"{count:,}" if count else "" for count in (card.rows, card.categories)]
-        table.add_row(name, card.kind, *numbers, card.licence, "yes" if where[name] else "no")
-    Console().print(table)
-    typer.echo(
-        "`metaclust data show NAME` tells about one, `metaclust data get NAME` fetches it or says where to get it."
-    )
-
-
-@data.command("get")
-def get_data(
-    name: Annotated[str, typer.Argument(help="A name from `metaclust data list`.")],
-    root: Root = None,
+@app.command(epilog="Example: metaclust train tickets.csv --label topic --out tickets.safetensors")
+def train(
+    data: DataPath,
+    out: Annotated[Path, typer.Option(help="Where to write the model.")],
+    label: Label = None,
+    kind: Kind = "auto",
+    text_column: TextColumn = None,
+    columns: Columns = None,
+    missing: Missing = "error",
+    skip_broken: SkipBroken = False,
+    size: Annotated[int | None, typer.Option(help="Images: pixels a side.", show_default=False)] = None,
+    text_as: Annotated[str, typer.Option(help="Text: tfidf, counts, or embeddings.")] = "tfidf",
+    embedding_model: Annotated[
+        str | None, typer.Option(help="A sentence-transformers folder or name.", show_default=False)
+    ] = None,
+    max_clusters: Annotated[int, typer.Option(help="How many clusters there may be.")] = 10,
+    pretrain_steps: Annotated[int, typer.Option(help="Steps on telling categories apart.")] = 1000,
+    steps: Annotated[int, typer.Option(help="Steps on clustering them.")] = 300,
+    seed: Seed = None,
+    device: Device = "auto",
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with a run that was interrupted.")] = False,
+    force: Force = False,
     quiet: Quiet = False,
-) -> None:
-    """Fetch a data set, or say where to get it and where to put it. What is here already is only checked."""
-    from metaclust.data.named import load_dataset
-    from metaclust.data.places import available
-
-    part: Literal["background", "both"] = "both" if name == "omniglot" else "background"
-    found = load_dataset(name, root, part=part, download=True, progress=not quiet)
-    typer.echo(f"{name}: {len(found):,} rows, {len(found.categories):,} categories; {available(name, root)}")
-
-
-@data.command("show")
-def show_data(
-    what: Annotated[str, typer.Argument(help="A named data set, or the path of a file or folder of your own.")],
-    label: Annotated[str | None, typer.Option(help="The column of the labels.", show_default=False)] = None,
-    root: Root = None,
     as_json: AsJson = False,
 ) -> None:
-    """The card of a named data set; of your own file or folder, what it would be read as."""
-    from metaclust.data.cards import CARDS
-    from metaclust.data.places import available
+    """Learn how to cluster from labelled data of known categories."""
+    from metaclust.commands import train_model
 
-    if what in CARDS:
-        facts = {**asdict(CARDS[what]), "here": available(what, root)}
-    else:
-        from metaclust.data.sources import read_data
+    command = shlex.join(["metaclust", *sys.argv[1:]])
+    facts = train_model(
+        data,
+        out,
+        reading={
+            "label": label,
+            "kind": kind,
+            "text": text_column,
+            "columns": [name.strip() for name in columns.split(",")] if columns else None,
+            "missing": missing,
+            "on_error": "skip" if skip_broken else None,
+            "size": size,
+        },
+        settings={
+            "max_clusters": max_clusters,
+            "pretrain_steps": pretrain_steps,
+            "steps": steps,
+            "text": text_as,
+            "embedding_model": embedding_model,
+            "seed": seed or 0,
+            "device": device,
+            "progress": not quiet,
+        },
+        resume=resume,
+        force=force,
+        go_on=command if resume else f"{command} --resume",
+    )
+    show(facts, as_json)
 
-        rows = read_data(what, label=label, progress=False)
-        facts = {
-            "source": rows.source,
-            "kind": rows.kind,
-            "rows": len(rows),
-            "categories": None if rows.labels is None else len(set(rows.labels)),
-            "notes": list(rows.notes),
-        }
+
+@app.command(epilog="Example: metaclust cluster tickets.safetensors new.csv --out clusters.csv --report clusters.html")
+def cluster(
+    model: ModelPath,
+    data: DataPath,
+    out: Annotated[
+        Path | None, typer.Option(help="Where to write the clusters: .csv, .jsonl or .parquet.", show_default=False)
+    ] = None,
+    report: Annotated[Path | None, typer.Option(help="Where to write the HTML report.", show_default=False)] = None,
+    save: Annotated[
+        Path | None, typer.Option(help="Where to keep the clustering, to assign further rows.", show_default=False)
+    ] = None,
+    max_clusters: Annotated[int | None, typer.Option(help="Else that of the model.", show_default=False)] = None,
+    min_cluster_size: Annotated[
+        int | None, typer.Option(help="Smaller ones are dissolved.", show_default=False)
+    ] = None,
+    restarts: Annotated[int | None, typer.Option(help="From how many starts.", show_default=False)] = None,
+    confidence: Annotated[
+        float | None, typer.Option(help="Rows less sure than this are marked unsure.", show_default=False)
+    ] = None,
+    label: Label = None,
+    missing: Missing = "error",
+    skip_broken: SkipBroken = False,
+    seed: Seed = None,
+    device: Device = "auto",
+    force: Force = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Group new data, and find out how many groups there are."""
+    from metaclust.commands import cluster_data
+
+    facts = cluster_data(
+        model,
+        data,
+        out=out,
+        report=report,
+        save=save,
+        reading={"label": label, "missing": missing, "on_error": "skip" if skip_broken else None},
+        settings={
+            "min_cluster_size": min_cluster_size,
+            "restarts": restarts,
+            "confidence": confidence,
+            "seed": seed,
+            "progress": not quiet,
+        },
+        max_clusters=max_clusters,
+        device=device,
+        force=force,
+    )
+    show(facts, as_json)
+
+
+@app.command(epilog="Example: metaclust evaluate tickets.safetensors labelled.csv --label topic")
+def evaluate(
+    model: ModelPath,
+    data: DataPath,
+    label: Label = None,
+    tasks: Annotated[
+        int, typer.Option(help="Draw so many piles of 2 to max_clusters categories; 0 clusters all rows together.")
+    ] = 0,
+    max_clusters: Annotated[int | None, typer.Option(help="Else that of the model.", show_default=False)] = None,
+    missing: Missing = "error",
+    skip_broken: SkipBroken = False,
+    seed: Seed = None,
+    device: Device = "auto",
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """How well the clusters are the known categories of data that the model has not seen."""
+    from metaclust.commands import evaluate_model
+
+    facts = evaluate_model(
+        model,
+        data,
+        tasks=tasks,
+        reading={"label": label, "missing": missing, "on_error": "skip" if skip_broken else None},
+        settings={"seed": seed, "progress": not quiet},
+        max_clusters=max_clusters,
+        device=device,
+    )
+    show(facts, as_json)
+
+
+@app.command(epilog="Example: metaclust demo --out icons.html")
+def demo(
+    out: Annotated[Path, typer.Option(help="Where to write the report.")] = Path("metaclust-demo.html"),
+    force: Force = False,
+    quiet: Quiet = False,
+) -> None:
+    """Learn from the embedded icons, cluster concepts never seen, write the report: under three minutes."""
+    from metaclust.demo import main as run_demo
+
+    run_demo(report=out, force=force, progress=not quiet)
+
+
+def show(facts: dict[str, Any], as_json: bool) -> None:
+    """What a command found out, one line each or as JSON."""
     if as_json:
         typer.echo(json.dumps(facts, indent=2))
         return
+    width = max(len(key) for key in facts) + 2
     for key, value in facts.items():
-        shown = f"{value:,}" if isinstance(value, int) else "; ".join(value) if isinstance(value, list) else value
-        typer.echo(f"{key:11}{'-' if value is None else shown}")
+        shown = f"{value:.3f}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else value
+        typer.echo(f"{key:{width}}{', '.join(map(str, shown)) if isinstance(shown, list) else shown}")
+
+
+def remark(message: Warning | str, *_: object, **__: object) -> None:
+    """A warning as one line, without the lines of code that gave it."""
+    typer.secho(f"metaclust: {message}", fg=typer.colors.YELLOW, err=True)
 
 
 def main() -> None:
     """Run the command line. What a person can put right is one line on the standard error and exit code 2."""
+    warnings.showwarning = remark
     try:
         app()
-    except (ValueError, OSError, ImportError) as error:
+    except (ValueError, TypeError, OSError, ImportError, FloatingPointError) as error:
         typer.secho(f"metaclust: {error}", fg=typer.colors.RED, err=True)
         raise SystemExit(2) from None

@@ -16,6 +16,12 @@ def choose_device(device: str | torch.device = "auto") -> torch.device:
             return torch.device("cuda")
         return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
     try:
-        return torch.device(device)
+        chosen = torch.device(device)
     except RuntimeError as error:
         raise ValueError(f"device={device!r} is not a device: choose 'auto', 'cpu', 'cuda' or 'mps'") from error
+    missing = (chosen.type == "cuda" and not torch.cuda.is_available()) or (
+        chosen.type == "mps" and not torch.backends.mps.is_available()
+    )
+    if missing:
+        raise ValueError(f"device={str(device)!r} is not there: choose 'auto' or 'cpu'")
+    return chosen

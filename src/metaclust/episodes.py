@@ -197,7 +197,7 @@ class TaskSampler:
 
 
 def check_seed(seed: int) -> None:
-    if not isinstance(seed, int) or seed < 0:
+    if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or seed < 0:
         raise ValueError(f"seed={seed!r}: it must be a whole number of 0 or more")
 
 

@@ -192,7 +192,6 @@ class ClusteringModel(nn.Module):
             best = choose(best.exact_bound >= other.exact_bound, best, other)
         return best
 
-    @torch.no_grad()
     def ends(
         self,
         z: Float[Tensor, "*task n s"],
@@ -203,8 +202,9 @@ class ClusteringModel(nn.Module):
         steps: int | None = None,
         max_clusters: int | None = None,
         generator: torch.Generator | None = None,
+        weight: float = 1.0,
     ) -> Iterator[Posterior]:
-        """Where each of the starts of :meth:`infer` ends."""
+        """Where each of the starts of :meth:`infer` ends; each row counts as ``weight`` rows."""
         clusters = self.config.max_clusters if max_clusters is None else max_clusters
         for name, value in (("starts", starts), ("max_clusters", clusters)):
             if value < 1:
@@ -212,15 +212,24 @@ class ClusteringModel(nn.Module):
         if steps is not None and steps < 1:
             raise ValueError(f"steps={steps!r}: it must be 1 or more, or None")
         limit = steps if steps is not None else (self.config.steps if tol is None else 200)
+        yield self._end(z, fit_columns(self._own_logits(z, mask), clusters), mask, limit, tol, weight)
+        for seeds in seed_numbers(clusters, starts - 1):
+            yield self._end(z, seeded_logits(z, clusters, mask, generator, seeds), mask, limit, tol, weight)
+
+    @torch.no_grad()
+    def _end(
+        self, z: Tensor, logits: Tensor, mask: Tensor | None, limit: int, tol: float | None, weight: float
+    ) -> Posterior:
+        return run(self._posteriors(z, logits, mask, weight), limit, tol)
+
+    @torch.no_grad()
+    def _own_logits(self, z: Tensor, mask: Tensor | None) -> Tensor:
         training = self.training
         self.eval()
         try:
-            own = fit_columns(self.initial_logits(z, mask), clusters)
+            return self.initial_logits(z, mask)
         finally:
             self.train(training)
-        yield run(self._posteriors(z, own, mask), limit, tol)
-        for seeds in seed_numbers(clusters, starts - 1):
-            yield run(self._posteriors(z, seeded_logits(z, clusters, mask, generator, seeds), mask), limit, tol)
 
     def best_start(
         self,
@@ -245,11 +254,11 @@ class ClusteringModel(nn.Module):
             chosen = candidates.gather(0, best[None].expand(1, *logits.shape))[0]
         return torch.where(best == 0, logits, chosen)
 
-    def _posteriors(self, z: Tensor, logits: Tensor, mask: Tensor | None) -> Any:
+    def _posteriors(self, z: Tensor, logits: Tensor, mask: Tensor | None, weight: float = 1.0) -> Any:
         if self.config.inference == "em":
             return em_steps(z, logits, self.family, mask)
         alpha = torch.tensor(self.config.alpha, dtype=accumulation_dtype(z.device, z.dtype), device=z.device)
-        return vb_steps(z, logits, self.family, alpha, mask)
+        return vb_steps(z, logits, self.family, alpha, mask, weight)
 
 
 def check_rows(x: Tensor, shape: tuple[int, ...]) -> None:

@@ -1,10 +1,11 @@
-"""Progress bars."""
+"""The progress bar of training, on the standard error."""
 
 from __future__ import annotations
 
 from types import TracebackType
 from typing import Any
 
+from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from metaclust.runs import Run
@@ -21,6 +22,7 @@ class TrainingBar:
             TextColumn("loss {task.fields[loss]}  val. ARI {task.fields[ari]}"),
             TimeRemainingColumn(),
             TextColumn("left"),
+            console=Console(stderr=True),
         )
         self.loss: float | None = None
         self.task = self.progress.add_task("training", total=total, completed=done, phase="", loss="-", ari="-")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.cluster import KMeans
+from sklearn.cluster import HDBSCAN, KMeans
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score, silhouette_score
 from sklearn.mixture import BayesianGaussianMixture
@@ -47,6 +47,13 @@ def kmeans_silhouette(z: Rows, max_clusters: int = 10, seed: int = 0) -> NDArray
         if score > best:
             best, chosen = score, labels
     return chosen
+
+
+def hdbscan(z: Rows, min_cluster_size: int = 5) -> NDArray[np.int64]:
+    """scikit-learn's HDBSCAN at its defaults; what it calls noise is one cluster more."""
+    if len(z) < min_cluster_size:
+        return np.zeros(len(z), np.int64)
+    return np.asarray(HDBSCAN(min_cluster_size=min_cluster_size, copy=True).fit_predict(z), np.int64) + 1
 
 
 def score(tasks: Sequence[Task], labels: Sequence[NDArray[np.int64]]) -> Evaluation:

@@ -75,6 +75,8 @@ class Posterior:
     steps: Int[Tensor, "*task"]
     """How many steps each task took."""
     dtype: torch.dtype
+    weight: float = 1.0
+    """How much each row counts."""
 
     @property
     def r(self) -> Float[Tensor, "*task n k"]:
@@ -126,7 +128,7 @@ class Posterior:
         rows = self.scores.logsumexp(-1)
         if self.mask is not None:
             rows = rows.where(self.mask, 0)
-        evidence = rows.sum(-1)
+        evidence = self.weight * rows.sum(-1)
         if self.sticks is None or self.alpha is None:
             return evidence + PSEUDO_ROWS * (
                 self.expected_log_weights + self.family.standard_log_likelihood(self.parameters)
@@ -194,21 +196,25 @@ def vb_steps(
     family: Family,
     alpha: Tensor,
     mask: Bool[Tensor, "*task n"] | None = None,
+    weight: float = 1.0,
 ) -> Iterator[Posterior]:
-    """The posterior after one step, two steps, and so on without end; nothing is checked."""
+    """The posterior after one step, two steps, and so on without end; nothing is checked.
+
+    With ``weight`` each row counts as that much of a row: the likelihood is raised to this power.
+    """
     features, r = prepared(z, logits, family, mask)
     alpha = alpha.to(features.dtype)
     parameters = family.start(features, logits.shape[-1])
     step = torch.zeros(z.shape[:-2], dtype=torch.int64, device=z.device)
     while True:
-        statistics = family.statistics(features, r)
+        statistics = family.statistics(features, r if weight == 1 else weight * r)
         sticks = update_sticks(statistics.count, alpha)
         parameters = family.update(statistics, parameters)
         log_weights = expected_log_weights(sticks)
         scores = family.expected_log_likelihood(features, parameters) + log_weights[..., None, :]
         r = scores.softmax(-1)
         step = step + 1
-        yield Posterior(r, scores, log_weights, parameters, family, sticks, alpha, mask, step, z.dtype)
+        yield Posterior(r, scores, log_weights, parameters, family, sticks, alpha, mask, step, z.dtype, weight)
 
 
 def em_steps(
@@ -235,7 +241,7 @@ def run(posteriors: Iterator[Posterior], steps: int, tol: float | None) -> Poste
     if tol is None:
         return next(islice(posteriors, steps - 1, None))
     posterior = next(posteriors)
-    rows = posterior.scores.shape[-2] if posterior.mask is None else posterior.mask.sum(-1)
+    rows = posterior.weight * (posterior.scores.shape[-2] if posterior.mask is None else posterior.mask.sum(-1))
     bound = posterior.exact_bound.detach()
     done = torch.zeros_like(posterior.steps, dtype=torch.bool)
     for following in islice(posteriors, steps - 1):
@@ -253,7 +259,9 @@ def choose(first: Bool[Tensor, "*task"], one: Any, other: Any) -> Any:
     if isinstance(one, Tensor):
         return torch.where(first.reshape(first.shape + (1,) * (one.ndim - first.ndim)), one, other)
     if is_dataclass(one) and not isinstance(one, type):
-        names = [field.name for field in fields(one) if field.name not in ("family", "alpha", "mask", "dtype")]
+        names = [
+            field.name for field in fields(one) if field.name not in ("family", "alpha", "mask", "dtype", "weight")
+        ]
         return replace(one, **{name: choose(first, getattr(one, name), getattr(other, name)) for name in names})
     return one
 

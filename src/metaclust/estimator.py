@@ -1,0 +1,402 @@
+"""MetaClusterer: the method as a scikit-learn estimator."""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.metrics import adjusted_rand_score
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from torch import Tensor
+
+from metaclust.augmentation import ImageAugmentation
+from metaclust.checkpoint import CheckpointError, Description, load_model, save_model, versions
+from metaclust.clustering import Clustering
+from metaclust.data.prepare import (
+    Preparation,
+    Scaling,
+    TextAs,
+    describe_preparation,
+    fit_preparation,
+    preparation_from,
+)
+from metaclust.data.rows import DataError, DataWarning, Rows
+from metaclust.data.sparse import SparseRows
+from metaclust.data.waiting import Waiting
+from metaclust.devices import choose_device
+from metaclust.episodes import Task, TaskSampler, check_seed
+from metaclust.inputs import as_rows, is_numeric_matrix
+from metaclust.mixture.inference import Components
+from metaclust.model import ClusteringModel, ModelConfig, Preset
+from metaclust.search import Search, find_clusters
+from metaclust.training import TrainingConfig, train
+
+VALIDATION_TASKS = 40
+DROPOUT = 0.1
+"""Where rows are not images: chosen by validation categories of vectors and of sentence embeddings."""
+FEWEST_FOR_VALIDATION = 8
+"""With fewer categories than this, all are trained on and none validates."""
+
+
+class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Learns how to cluster from rows of known categories, then clusters rows of categories it has never seen.
+
+    ``fit(X, y)`` takes arrays, data frames, sparse matrices, tensors, lists of strings or of images, or what
+    ``read_data`` and ``load_dataset`` give. ``cluster(X)`` finds the clusters of new rows, and how many there are.
+
+    Parameters
+    ----------
+    max_clusters : how many clusters there may be; ``cluster`` can be given another number.
+    min_cluster_size : clusters of fewer rows are dissolved.
+    restarts : from how many starts rows are clustered; the one with the best evidence is kept.
+    effective_rows : as how many rows a cluster counts in the mean, however many it has; None for all. Large clusters
+        fall apart under None, for no category is exactly Gaussian.
+    confidence : rows less sure of their cluster than this are marked unsure; they keep their label.
+    pretrain_steps, steps : how long to train: steps on telling categories apart, steps on clustering them.
+    task_rows : how many rows of each category a training task has: a range.
+    validation : the share of the categories that choose the best weights; 0 for none.
+    augment : small affine changes of training images; "auto" and True for images, False for none.
+    scaling : "standard" or "none", for vectors.
+    text, embedding_model : "tfidf", "counts" or "embeddings", the last by the sentence-transformers model given.
+    preset, representation, components : see ``ModelConfig``.
+    dropout : of the networks; None for none with images and 0.1 with others, which a network learns by heart sooner.
+    seed, device, progress : of everything random; "auto" is CUDA or MPS where there is one; a progress bar.
+    """
+
+    def __init__(
+        self,
+        max_clusters: int = 10,
+        *,
+        min_cluster_size: int = 1,
+        restarts: int = 10,
+        effective_rows: float | None = 20,
+        confidence: float = 0.5,
+        pretrain_steps: int = 1000,
+        steps: int = 300,
+        task_rows: tuple[int, int] = (5, 30),
+        validation: float = 0.2,
+        augment: bool | Literal["auto"] = "auto",
+        scaling: Scaling = "standard",
+        text: TextAs = "tfidf",
+        embedding_model: str | None = None,
+        preset: Preset = "default",
+        representation: int | None = None,
+        dropout: float | None = None,
+        components: Components = "spherical",
+        seed: int = 0,
+        device: str = "auto",
+        progress: bool = True,
+    ) -> None:
+        self.max_clusters = max_clusters
+        self.min_cluster_size = min_cluster_size
+        self.restarts = restarts
+        self.effective_rows = effective_rows
+        self.confidence = confidence
+        self.pretrain_steps = pretrain_steps
+        self.steps = steps
+        self.task_rows = task_rows
+        self.validation = validation
+        self.augment = augment
+        self.scaling = scaling
+        self.text = text
+        self.embedding_model = embedding_model
+        self.preset = preset
+        self.representation = representation
+        self.dropout = dropout
+        self.components = components
+        self.seed = seed
+        self.device = device
+        self.progress = progress
+
+    def fit(
+        self,
+        X: Any,  # noqa: N803 - scikit-learn's name
+        y: Any = None,
+        *,
+        folder: str | os.PathLike[str] | None = None,
+        resume: bool = False,
+    ) -> MetaClusterer:
+        """Learn from rows ``X`` of the categories ``y`` (not needed where ``X`` has labels, as from ``read_data``).
+
+        Some of the categories are kept from training and choose the weights that cluster them best. With ``folder`` the
+        run is kept there, and ``resume=True`` goes on with one that was interrupted.
+        """
+        self._check_settings()
+        rows = self._rows(X, y, training=True).without_small_categories()
+        preparation, rows = fit_preparation(
+            rows, scaling=self.scaling, text=self.text, embedding_model=self.embedding_model
+        )
+        numbers, names = rows.numbered()
+        sampler, tasks = self._tasks(preparation(rows), numbers, rows.kind == "images")
+        settings: dict[str, Any] = {"max_clusters": int(self.max_clusters), "components": self.components}
+        if self.representation is not None:
+            settings["representation"] = self.representation
+        if self.dropout is not None:
+            settings["dropout"] = self.dropout
+        elif self.preset == "default":
+            settings["dropout"] = 0.0 if rows.kind == "images" else DROPOUT
+        with torch.random.fork_rng([]):
+            torch.manual_seed(int(self.seed))
+            model = ClusteringModel(ModelConfig.preset(self.preset, preparation.input_shape, **settings))
+        model.to(choose_device(self.device))
+        config = TrainingConfig.preset(
+            self.preset,
+            seed=int(self.seed),
+            pretrain_steps=self.pretrain_steps,
+            steps=self.steps,
+            validate_every=max(1, min(250, self.steps // 4)),
+        )
+        self.run_ = train(model, sampler, tasks, config, folder=folder, resume=resume, progress=self.progress)
+        self.model_ = model.eval()
+        self.preparation_ = preparation
+        self.categories_ = names
+        return self
+
+    def cluster(self, X: Any, *, max_clusters: int | None = None) -> Clustering:  # noqa: N803
+        """The clusters of rows, and how many there are; at most ``max_clusters`` (that of the model).
+
+        The rows are clustered together: other rows beside them may change the clusters.
+        """
+        check_is_fitted(self, "model_")
+        self._check_settings()
+        limit = int(self.max_clusters) if max_clusters is None else max_clusters
+        check_count("max_clusters", limit)
+        limit = int(limit)
+        started = time.perf_counter()
+        rows, z = self.represent(X)
+        order = canonical_order(z)
+        search = Search(limit, int(self.min_cluster_size), int(self.restarts), self.effective_rows, int(self.seed))
+        with Waiting("clustering", enabled=self.progress):
+            found = find_clusters(self.model_, z[order], search)
+        back = np.argsort(order)
+        if len(found.components.weights) == limit and limit < len(rows):
+            warnings.warn(
+                f"all {limit} clusters are in use, so there may be more: pass a larger max_clusters",
+                DataWarning,
+                stacklevel=2,
+            )
+        return Clustering(
+            labels=found.labels[back],
+            probabilities=found.probabilities[back],
+            representations=z,
+            components=found.components,
+            bound=found.bound,
+            starts=found.starts,
+            ids=rows.ids,
+            threshold=self.confidence,
+            categories=rows.labels,
+            about={
+                "data": rows.source,
+                "kind": rows.kind,
+                "rows": len(rows),
+                "trained on": f"{len(self.categories_)} categories",
+                "max_clusters": limit,
+                "min_cluster_size": int(self.min_cluster_size),
+                "restarts": int(self.restarts),
+                "weight of a row": round(found.weight, 4),
+                "seed": int(self.seed),
+                "seconds": round(time.perf_counter() - started, 2),
+                "versions": versions(),
+            },
+            rows=rows,
+            model=self,
+        )
+
+    def fit_predict(self, X: Any, y: Any = None) -> NDArray[np.int64]:  # noqa: N803
+        """Learn from ``X`` and ``y``, then cluster the same rows."""
+        return self.fit(X, y).predict(X)
+
+    def predict(self, X: Any) -> NDArray[np.int64]:  # noqa: N803
+        """The cluster of each row, by size; the rows are clustered together, so this depends on all of them."""
+        return self.cluster(X).labels
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:  # noqa: N803
+        """(rows, clusters found): the rows are clustered together."""
+        return self.cluster(X).probabilities
+
+    def transform(self, X: Any) -> NDArray[np.float32]:  # noqa: N803
+        """(rows, S): the representations in which rows of a category are near each other."""
+        check_is_fitted(self, "model_")
+        return self.represent(X)[1]
+
+    def score(self, X: Any, y: Any = None) -> float:  # noqa: N803
+        """The adjusted Rand index of the clusters of ``X`` with the categories ``y``."""
+        check_is_fitted(self, "model_")
+        rows = self._rows(X, y)
+        if rows.labels is None:
+            raise ValueError("y=None: pass the known categories, or rows that have labels")
+        return float(adjusted_rand_score(rows.labels, self.cluster(replace(rows, labels=None)).labels))
+
+    def represent(self, X: Any) -> tuple[Rows, NDArray[np.float32]]:  # noqa: N803
+        """The rows as they were understood, and their representations."""
+        check_is_fitted(self, "model_")
+        rows = self._rows(X)
+        x = self.preparation_(rows)
+        # In an order that does not depend on the one given: sums in a matrix product depend on it in the last bit.
+        order = torch.from_numpy(canonical_order(x))
+        z = np.empty((len(rows), self.model_.config.representation), np.float32)
+        z[order.numpy()] = self.model_.transform(x[order]).float().cpu().numpy()
+        finite = np.isfinite(z).all(1)
+        if not finite.all():
+            raise DataError(
+                f"{rows.source}: row {int((~finite).argmax())} (counting from 0) is so far from the training rows "
+                "that it has no finite representation: check its values"
+            )
+        return rows, z
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Weights, settings, categories and how rows are prepared: one safetensors file."""
+        check_is_fitted(self, "model_")
+        save_model(self.model_, path, self.categories_, self.description())
+
+    def description(self) -> dict[str, Any]:
+        """What the model file says besides the weights."""
+        settings = {
+            name: value.item() if isinstance(value, np.generic) else value for name, value in self.get_params().items()
+        }
+        settings["task_rows"] = [int(rows) for rows in self.task_rows]
+        names = getattr(self, "feature_names_in_", None)
+        return {
+            **describe_preparation(self.preparation_),
+            "estimator": settings,
+            "feature_names": None if names is None else [str(name) for name in names],
+        }
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], device: str = "auto") -> MetaClusterer:
+        """What :meth:`save` wrote; a model of :func:`save_model` that says how rows are prepared will do."""
+        model, description = load_model(path, device=device)
+        try:
+            return cls.of(model, description, device)
+        except (DataError, TypeError, ValueError, KeyError) as error:
+            raise CheckpointError(f"{path} does not hold a MetaClusterer: {error}") from error
+
+    @classmethod
+    def of(cls, model: ClusteringModel, description: Description, device: str = "auto") -> MetaClusterer:
+        """The estimator around a trained model."""
+        described = dict(description.input)
+        settings = described.pop("estimator", {"max_clusters": model.config.max_clusters})
+        if not isinstance(settings, dict):
+            raise DataError(f"estimator={settings!r} is no set of settings")
+        names = described.pop("feature_names", None)
+        settings = {name: value for name, value in settings.items() if name in cls._get_param_names()}
+        if "task_rows" in settings:
+            settings["task_rows"] = tuple(settings["task_rows"])
+        estimator = cls(**{**settings, "device": device})
+        estimator._check_settings()
+        estimator.preparation_ = preparation_from(described)
+        if estimator.preparation_.input_shape != model.config.input_shape:
+            raise DataError(
+                f"its rows are prepared as {estimator.preparation_.input_shape}, but the model takes "
+                f"{model.config.input_shape}"
+            )
+        estimator.model_ = model.eval()
+        estimator.categories_ = list(description.categories)
+        if estimator.preparation_.kind == "vectors":
+            estimator.n_features_in_ = estimator.preparation_.input_shape[0]
+            if names is not None:
+                estimator.feature_names_in_ = np.array(names, dtype=object)
+        return estimator
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.model_.config.representation)
+
+    def _rows(self, X: Any, y: Any = None, training: bool = False) -> Rows:  # noqa: N803
+        """Rows of what was passed. Numbers in rows and columns are checked as scikit-learn does."""
+        like: Preparation | None = None if training else self.preparation_
+        if not is_numeric_matrix(X) or (like is not None and like.kind != "vectors"):
+            rows = as_rows(X, y, like)
+            if training and rows.labels is None:
+                raise ValueError("MetaClusterer requires y to be passed, but the target y is None: give categories")
+            for name in ("n_features_in_", "feature_names_in_") if training else ():
+                if hasattr(self, name):
+                    delattr(self, name)
+            if training and rows.kind == "vectors" and not isinstance(rows.values, list):
+                self.n_features_in_ = int(rows.values.shape[1])
+                if rows.columns:
+                    self.feature_names_in_ = np.array(rows.columns, dtype=object)
+            return rows
+        checks: dict[str, Any] = {"accept_sparse": "csr", "dtype": "numeric", "reset": training}
+        if y is None and not training:
+            return self._named(as_rows(validate_data(self, X, **checks)))
+        X, y = validate_data(self, X, y, **checks, ensure_min_samples=2 if training else 1, y_numeric=False)
+        return self._named(as_rows(X, column_or_1d(y)))
+
+    def _named(self, rows: Rows) -> Rows:
+        """Columns that were checked by scikit-learn have the names that were seen in training."""
+        return replace(rows, columns=tuple(str(name) for name in getattr(self, "feature_names_in_", ())))
+
+    def _tasks(self, x: Tensor | SparseRows, y: NDArray[np.int64], images: bool) -> tuple[TaskSampler, list[Task]]:
+        """Training tasks, and the fixed tasks of other categories that validate."""
+        categories = np.unique(y)
+        held = round(self.validation * len(categories))
+        if self.validation and len(categories) >= FEWEST_FOR_VALIDATION:
+            held = max(2, held)
+        elif held:
+            held = 0
+        order = np.random.default_rng([int(self.seed), 0x5B1]).permutation(categories)
+        augment = ImageAugmentation() if images and self.augment else None
+        low, high = self.task_rows
+        sampler = TaskSampler(
+            x,
+            y,
+            order[held:],
+            n_categories=(2, max(2, int(self.max_clusters))),
+            rows=(low, high),
+            imbalanced=True,
+            seed=int(self.seed),
+            augment=augment,
+        )
+        tasks = replace(sampler, categories=order[:held], augment=None).fixed(VALIDATION_TASKS) if held else []
+        return sampler, tasks
+
+    def _check_settings(self) -> None:
+        for name in ("max_clusters", "min_cluster_size", "restarts"):
+            check_count(name, getattr(self, name))
+        for name, most in (("confidence", 1.0), ("validation", 0.8)):
+            value = getattr(self, name)
+            if not isinstance(value, int | float | np.number) or not 0 <= value <= most:
+                raise ValueError(f"{name}={value!r}: it must be at least 0 and at most {most}")
+        if self.augment not in ("auto", True, False):
+            raise ValueError(f"augment={self.augment!r}: choose 'auto', True or False")
+        if not isinstance(self.task_rows, tuple | list) or len(self.task_rows) != 2:
+            raise ValueError(
+                f"task_rows={self.task_rows!r}: give the least and the most rows of a category, as (5, 30)"
+            )
+        if self.effective_rows is not None and not 0 < self.effective_rows < float("inf"):
+            raise ValueError(f"effective_rows={self.effective_rows!r}: it must be positive and finite, or None")
+        check_seed(self.seed)
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        tags.input_tags.sparse = True
+        tags.input_tags.string = True
+        tags.input_tags.three_d_array = True
+        tags.transformer_tags.preserves_dtype = ["float32"]
+        return tags
+
+
+def check_count(name: str, value: object) -> None:
+    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"{name}={value!r}: it must be a whole number of 1 or more")
+
+
+def canonical_order(x: Tensor | SparseRows | NDArray[Any]) -> NDArray[np.int64]:
+    """An order of rows that depends on the rows alone, and not on the order they are given in."""
+    if isinstance(x, SparseRows):
+        sorted_rows = x.array.sorted_indices()
+        parts = np.split(np.arange(sorted_rows.nnz), sorted_rows.indptr[1:-1])
+        keys = [sorted_rows.indices[part].tobytes() + sorted_rows.data[part].tobytes() for part in parts]
+        return np.array(sorted(range(len(keys)), key=keys.__getitem__), np.int64)
+    flat = np.ascontiguousarray(x if isinstance(x, np.ndarray) else x.numpy()).reshape(len(x), -1)
+    return np.argsort(flat.view(np.dtype((np.void, flat.dtype.itemsize * flat.shape[1])))[:, 0], kind="stable")

@@ -1,0 +1,117 @@
+"""Finding the clusters of rows: several starts, and rows that count as much as they did in training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from metaclust.clustering import Components, Start
+from metaclust.mixture import Posterior
+from metaclust.model import ClusteringModel
+
+ROUNDS = 3
+"""How often the weight of a row is found again from the number of clusters."""
+
+
+@dataclass(frozen=True)
+class Search:
+    """How clusters are looked for."""
+
+    max_clusters: int
+    min_cluster_size: int = 1
+    restarts: int = 10
+    effective_rows: float | None = 20.0
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Found:
+    """Clusters of rows, numbered by size."""
+
+    labels: NDArray[np.int64]
+    probabilities: NDArray[np.float64]
+    components: Components
+    bound: float
+    starts: tuple[Start, ...]
+    weight: float
+    """How much each row counted."""
+
+
+def find_clusters(
+    model: ClusteringModel, z: NDArray[np.float32], search: Search, advance: Callable[[], object] = lambda: None
+) -> Found:
+    """The clusters of representations ``z``; ``advance`` is called after each start.
+
+    No category is exactly Gaussian, and the more rows there are, the more evidence there is of it: large clusters
+    would fall apart. So a row of many counts as less than one (the likelihood is raised to a power, as in Miller and
+    Dunson, Robust Bayesian inference via coarsening, 2019): such that a cluster counts, in the mean, as
+    ``effective_rows`` rows, about as many as in training. How many clusters there are is not known before: the weight
+    is found in rounds.
+    """
+    rows = torch.from_numpy(z).to(model.device)
+
+    def once(weight: float) -> Found:
+        ends = model.ends(
+            rows,
+            starts=search.restarts,
+            max_clusters=search.max_clusters,
+            generator=torch.Generator().manual_seed(search.seed),
+            weight=weight,
+        )
+        posteriors = []
+        for end in ends:
+            posteriors.append(end)
+            advance()
+        return clusters_of(posteriors, z, search.min_cluster_size, weight)
+
+    # Maximum likelihood has no prior that the evidence of many rows could outweigh.
+    if search.effective_rows is None or model.config.inference == "em":
+        return once(1.0)
+    # Between two clusters and as many as there may be.
+    guess = (2 * search.max_clusters) ** 0.5
+    weight = min(1.0, search.effective_rows * guess / len(z))
+    found = once(weight)
+    for _ in range(ROUNDS - 1):
+        better = min(1.0, search.effective_rows * len(found.components.weights) / len(z))
+        if abs(better - weight) <= 0.05 * weight:
+            break
+        weight = better
+        found = once(weight)
+    return found
+
+
+def clusters_of(
+    posteriors: Sequence[Posterior], z: NDArray[np.float32], min_cluster_size: int = 1, weight: float = 1.0
+) -> Found:
+    """The end with the best bound, its empty clusters left out.
+
+    Clusters of fewer than ``min_cluster_size`` rows are dissolved, the smallest first: their rows go where they are
+    next most probable.
+    """
+    bounds = [float(posterior.exact_bound) for posterior in posteriors]
+    starts = tuple(
+        Start(int(posterior.assignments.argmax(-1).unique().numel()), bound)
+        for posterior, bound in zip(posteriors, bounds, strict=True)
+    )
+    best = posteriors[int(np.argmax(bounds))]
+    components = Components.of(best)
+    live = np.unique(best.assignments.argmax(-1).cpu().numpy())
+    components = components.take(live)
+    while True:
+        probabilities = components.probabilities(z)
+        labels = probabilities.argmax(1)
+        sizes = np.bincount(labels, minlength=len(components.weights))
+        smallest = int(sizes.argmin())
+        if len(sizes) == 1 or sizes[smallest] >= max(1, min_cluster_size):
+            break
+        components = components.take(np.delete(np.arange(len(sizes)), smallest))
+    # By size, and of the same size by the first row.
+    first = np.array([int((labels == cluster).argmax()) for cluster in range(len(sizes))])
+    order = np.lexsort((first, -sizes))
+    number = np.empty_like(order)
+    number[order] = np.arange(len(order))
+    return Found(number[labels], probabilities[:, order], components.take(order), max(bounds), starts, weight)
