@@ -413,6 +413,17 @@ def test_equal_rows_are_in_the_middle_of_the_map(report):
     assert set(page.map["x"]) == set(page.map["y"]) == {page.map["grid"] // 2}
 
 
+def test_long_texts_are_cut_on_the_map_and_that_is_said(report):
+    clustering = made(12, 2)
+    said = "Of long texts the first 300 characters are shown and searched"
+    assert said not in report(clustering).one(id="map-panel")["text"]
+    page = report(with_values(clustering, [*clustering.rows.values[:-1], "many words " * 1000]))
+    assert said in page.one(id="map-panel")["text"]
+    assert len(page.map["text"][-1]) in (299, 300)
+    assert page.map["text"][-1].startswith("many words many")
+    assert page.map["text"][-1].endswith("…")
+
+
 # What sets clusters apart
 
 
@@ -537,6 +548,9 @@ def test_scores_are_those_of_the_clustering_and_explained(report):
     assert shown["K error"].value == "\N{MINUS SIGN}2"
     assert 10 < clustering.unsure.sum() < 190
     assert shown["Unsure"].what == f"{clustering.unsure.sum()} rows below 70% confidence"
+    chance = replace(made(40, 2), categories=["ab"[i % 2] for i in range(40)])
+    assert -0.05 < chance.scores()["ari"] < 0
+    assert figures(chance)[2].value in ("\N{MINUS SIGN}0.02", "\N{MINUS SIGN}0.03")
     titles = [element["title"] for element in report(clustering).all("div") if "title" in element]
     assert titles == [figure.meaning for figure in shown.values()]
 

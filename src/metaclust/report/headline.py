@@ -153,7 +153,9 @@ def figures(clustering: Clustering) -> list[Figure]:
             what = what.format(clusters=counted(clustering.n_clusters, "cluster"), categories=known)
             shown.append(Figure(signed(round(scores[key])), name, what, meaning))
         else:
-            shown.append(Figure(f"{scores[key]:.2f}", name, what, meaning))
+            # Not -0.00, which is what an index a little below chance would be.
+            value = f"{round(scores[key], 2) + 0.0:.2f}".replace("-", "\N{MINUS SIGN}")
+            shown.append(Figure(value, name, what, meaning))
     return shown
 
 

@@ -19,7 +19,7 @@ from metaclust.clustering import Clustering
 from metaclust.report.cards import Card
 from metaclust.report.headline import alternatives, data_words, figures, headline, sureness
 from metaclust.report.palette import colours
-from metaclust.report.points import map_data
+from metaclust.report.points import TEXT, map_data
 from metaclust.report.projection import Projection
 from metaclust.report.wording import counted, number, percent, shortened
 
@@ -68,6 +68,7 @@ def page(clustering: Clustering, projection: Projection, cards: Sequence[Card], 
         kind="ids" if clustering.rows is None else clustering.rows.kind,
         categories=clustering.categories is not None,
         projection=projection,
+        cut=shown_characters(clustering, projection),
         cards=cards,
         open_cards=OPEN_CARDS,
         colours=list(zip(light, dark, strict=True)),
@@ -79,6 +80,13 @@ def page(clustering: Clustering, projection: Projection, cards: Sequence[Card], 
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii"),
         map_json=Markup(json_for_html(map_data(clustering, projection))),  # noqa: S704
     )
+
+
+def shown_characters(clustering: Clustering, projection: Projection) -> int:
+    """How many characters of a text are on the map; 0 if none of its texts is longer."""
+    texts = None if clustering.rows is None else clustering.rows.values
+    cut = isinstance(texts, list) and any(len(texts[i]) > TEXT for i in projection.rows.tolist())
+    return TEXT if cut else 0
 
 
 def read(name: str) -> str:
