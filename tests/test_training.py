@@ -124,7 +124,7 @@ def test_progress_is_shown_or_not_and_changes_nothing(capsys):
     train(hidden, SAMPLER, VALIDATION, SHORT, progress=False)
     assert capsys.readouterr().out == ""
     train(shown, SAMPLER, VALIDATION, SHORT, progress=True)
-    output = capsys.readouterr().out
+    output = capsys.readouterr().err
     assert "10/10" in output
     assert "loss" in output
     assert same_weights(shown, hidden)
