@@ -138,9 +138,9 @@ class PointMap {
     for (const { cluster, point, top } of this.labels) {
       if (!this.strong(point, true)) continue;
       const [x, middle] = this.place(point);
-      // Within a large cluster, above one that it would cover.
+      // Above its point, and above the whole of a small cluster, so as not to cover it.
       const above = (this.y[point] - top) * this.scale;
-      const y = above > 14 ? middle : middle - above - this.radius - 8;
+      const y = middle - (above > 14 ? 0 : above) - this.radius - 8;
       if (taken.some(([a, b]) => Math.abs(a - x) < 20 && Math.abs(b - y) < 16)) continue;
       taken.push([x, y]);
       context.globalAlpha = 0.9;
