@@ -7,7 +7,9 @@ import pytest
 import torch
 
 from metaclust import Task, choose_device
-from metaclust.experiments import rivals, summary
+from metaclust.evaluation import compare
+from metaclust.experiments import summary
+from metaclust.methods import rivals
 
 
 @pytest.fixture
@@ -21,14 +23,14 @@ def blobs():
 @pytest.mark.parametrize("method", [rivals.bayesian_gaussian_mixture, rivals.kmeans_silhouette])
 def test_rivals_find_well_separated_clusters_and_their_number(method, blobs):
     rows, task = blobs
-    result = rivals.score([task], [method(rows)])
+    result = compare([task], [method(rows)])
     assert result.ari.tolist() == [1.0]
     assert result.found.tolist() == result.true.tolist() == [4]
 
 
 def test_score_counts_the_clusters_found(blobs):
     rows, task = blobs
-    result = rivals.score([task, task], [np.zeros(100, int), rivals.kmeans_true(rows, 4)])
+    result = compare([task, task], [np.zeros(100, int), rivals.kmeans_true(rows, 4)])
     assert result.ari.tolist() == [0.0, 1.0]
     assert result.k_error == 1.5
 

@@ -16,13 +16,14 @@ from rich.console import Console
 from rich.table import Table
 from sklearn.decomposition import PCA
 
+from metaclust import evaluation
 from metaclust.commands import writable
 from metaclust.data import Dataset, load_dataset
 from metaclust.data.rows import DataWarning
 from metaclust.episodes import TaskSampler, split_categories
 from metaclust.estimator import MetaClusterer
 from metaclust.evaluation import Evaluation
-from metaclust.experiments.rivals import bayesian_gaussian_mixture, hdbscan, kmeans_silhouette, score
+from metaclust.methods.rivals import bayesian_gaussian_mixture, hdbscan, kmeans_silhouette
 
 PILE = 8
 """Concepts in the pile that the report shows."""
@@ -90,12 +91,12 @@ def compare(
         clusterings = [model.cluster(data.X[task.rows]) for task in tasks]
     pixels = [data.X[task.rows].reshape(len(task.rows), -1) / np.float32(255) for task in tasks]
     narrow = [PCA(min(10, *rows.shape), random_state=seed).fit_transform(rows) for rows in pixels]
-    results = {"metaclust": score(tasks, [clustering.labels for clustering in clusterings])}
+    results = {"metaclust": evaluation.compare(tasks, [clustering.labels for clustering in clusterings])}
     for name, cluster in RIVALS.items():
-        results[f"{name}, on pixels"] = score(tasks, [cluster(rows) for rows in narrow])
+        results[f"{name}, on pixels"] = evaluation.compare(tasks, [cluster(rows) for rows in narrow])
     for name, cluster in RIVALS.items():
         learned = [cluster(clustering.representations) for clustering in clusterings]
-        results[f"{name}, on metaclust's representations"] = score(tasks, learned)
+        results[f"{name}, on metaclust's representations"] = evaluation.compare(tasks, learned)
     return results
 
 

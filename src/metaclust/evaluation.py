@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from numpy.typing import NDArray
+from sklearn.metrics import adjusted_rand_score
 from torch import Tensor
-from torch.nn.functional import one_hot
 
 from metaclust.data.sparse import SparseRows
 from metaclust.episodes import Task, collate
 from metaclust.model import ClusteringModel
-from metaclust.objectives import soft_ari
 
 
 @dataclass(frozen=True)
@@ -46,23 +46,51 @@ def evaluate(
 
     Each row is encoded once, whatever tasks it is in.
     """
+    rows, local = local_tasks(tasks)
+    z = model.transform(x[torch.from_numpy(rows)])
+    found = cluster_tasks(model, z, local, starts=starts, tol=tol, steps=steps, seed=seed, block=block)
+    return compare(tasks, found)
+
+
+def local_tasks(tasks: Sequence[Task]) -> tuple[NDArray[np.int64], list[Task]]:
+    """The rows that are in any of the tasks, each once, and the tasks over those rows."""
     if not tasks:
         raise ValueError("tasks is empty: pass at least one task (TaskSampler.fixed draws some)")
     rows, place = np.unique(np.concatenate([task.rows for task in tasks]), return_inverse=True)
-    z = model.transform(x[torch.from_numpy(rows)])
     ends = np.cumsum([len(task.rows) for task in tasks])[:-1]
-    local = [replace(task, rows=part) for task, part in zip(tasks, np.split(place, ends), strict=True)]
+    return rows, [replace(task, rows=part) for task, part in zip(tasks, np.split(place, ends), strict=True)]
+
+
+def cluster_tasks(
+    model: ClusteringModel,
+    z: Float[Tensor, "rows s"],
+    tasks: Sequence[Task],
+    *,
+    starts: int = 10,
+    tol: float | None = 1e-5,
+    steps: int | None = None,
+    seed: int = 0,
+    block: int = 64,
+) -> list[NDArray[np.int64]]:
+    """The cluster of each row of each task, from the representations of all rows; many tasks at a time."""
     generator = torch.Generator().manual_seed(seed)
-    ari, found = [], []
+    found = []
     with torch.random.fork_rng([]):
         torch.manual_seed(seed)
-        for start in range(0, len(local), block):
-            batch = collate(z.cpu(), local[start : start + block]).to(z.device)
+        for start in range(0, len(tasks), block):
+            batch = collate(z.cpu(), tasks[start : start + block]).to(z.device)
             posterior = model.infer(
                 batch.pad(batch.x), batch.mask, starts=starts, tol=tol, steps=steps, generator=generator
             )
-            r = posterior.assignments
-            hard = one_hot(r.argmax(-1), r.shape[-1]) * batch.mask[..., None]
-            ari.append(soft_ari(hard.to(r.dtype), batch.y, batch.mask).cpu())
-            found.append((hard.sum(-2) > 0).sum(-1).cpu())
-    return Evaluation(torch.cat(ari).numpy(), torch.cat(found).numpy(), np.array([task.n_categories for task in tasks]))
+            hard = posterior.assignments.argmax(-1).cpu().numpy()
+            found += [row[present] for row, present in zip(hard, batch.mask.cpu().numpy(), strict=True)]
+    return found
+
+
+def compare(tasks: Sequence[Task], found: Sequence[NDArray[np.int64]]) -> Evaluation:
+    """Found labels against the categories of each task."""
+    return Evaluation(
+        np.array([adjusted_rand_score(task.labels, labels) for task, labels in zip(tasks, found, strict=True)]),
+        np.array([len(np.unique(labels)) for labels in found]),
+        np.array([task.n_categories for task in tasks]),
+    )

@@ -105,3 +105,36 @@ class TaskNetwork(nn.Module):
         logits: Tensor = self.f_r[1:](functional.linear(rows, of_z) + member @ functional.linear(u, of_u, bias))
         padded = logits.new_zeros((present.numel(), logits.shape[-1])).index_copy(0, place, logits)
         return padded.reshape(*task, z.shape[-2], -1)
+
+
+class ImageDecoder(nn.Module):
+    """The encoder of images the other way round: (rows, S) -> (rows, channels, height, width), before a sigmoid."""
+
+    def __init__(
+        self,
+        shape: tuple[int, int, int],
+        representation: int = 10,
+        filters: int = 32,
+        hidden: int = 256,
+        dropout: float = 0.1,
+    ) -> None:
+        super().__init__()
+        channels, *size = shape
+        sizes = [tuple(math.ceil(side / 2**halved) for side in size) for halved in range(5)]
+        self.first = (filters, *sizes[4])
+        self.network = feed_forward(representation, math.prod(self.first), hidden, dropout)
+        blocks: list[nn.Module] = []
+        for i in (4, 3, 2, 1):
+            # Twice the size, or one less where halving rounded up.
+            odd = tuple(larger - (2 * smaller - 1) for larger, smaller in zip(sizes[i - 1], sizes[i], strict=True))
+            outputs = filters if i > 1 else channels
+            blocks.append(nn.ConvTranspose2d(filters, outputs, 3, stride=2, padding=1, output_padding=odd, bias=i == 1))
+            if i > 1:
+                blocks += [nn.BatchNorm2d(filters), nn.ReLU()]
+        self.blocks = nn.Sequential(*blocks)
+        self.blocks.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def forward(self, z: Float[Tensor, "rows s"]) -> Float[Tensor, "rows channels height width"]:
+        first = self.network(z).unflatten(1, self.first)
+        x: Tensor = self.blocks(first.contiguous(memory_format=torch.channels_last))
+        return x

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,6 +25,9 @@ from metaclust.model import ClusteringModel, Preset
 from metaclust.objectives import Distance, continuous_ari, prototypical_loss
 from metaclust.progress import TrainingBar
 from metaclust.runs import Run, RunFolder
+
+Loss = Callable[[ClusteringModel, Batch, "TrainingConfig"], tuple[Tensor, dict[str, float]]]
+Validate = Callable[[ClusteringModel, Tensor | SparseRows, Sequence[Task], "TrainingConfig"], float]
 
 
 @dataclass(frozen=True)
@@ -117,15 +120,20 @@ def train(
     folder: str | os.PathLike[str] | None = None,
     resume: bool = False,
     progress: bool = True,
+    objective: Objective | None = None,
 ) -> Run:
     """Train ``model`` in place on the sampler's tasks and leave it with the weights that validated best.
 
     ``validation`` are tasks over the sampler's rows, of other categories; without them the last weights are
     kept. With ``folder``, metrics.jsonl, checkpoint.safetensors and the pretrained model are kept in it; a run that was
     killed goes on from there with ``resume=True`` and ends with the weights it would have had.
+
+    ``objective`` is what the ``steps`` after the pretraining minimise, and how weights are compared: without one, the
+    continuous ARI.
     """
     config = config or TrainingConfig()
-    store = RunFolder(Path(folder), run_settings(model, sampler, config)) if folder is not None else None
+    objective = objective or Objective()
+    store = RunFolder(Path(folder), run_settings(model, sampler, config, objective)) if folder is not None else None
     device = model.device
     state = Run()
     optimizer = new_optimizer(model, config)
@@ -146,7 +154,7 @@ def train(
             if state.step == config.pretrain_steps and state.proto_start is None:
                 optimizer = new_optimizer(model, config)
                 if validation:
-                    state.proto_start = validate(model, sampler.x, validation, config)
+                    state.proto_start = objective.validate(model, sampler.x, validation, config)
                     keep_best(state, best, model, state.proto_start)
                     if store:
                         store.log(step=state.step, phase="proto-start", validation_ari=state.proto_start)
@@ -160,7 +168,7 @@ def train(
                 group["lr"] = learning_rate(config, state.step)
             model.train()
             batch = sampler.batch(state.step).to(device)
-            loss, parts = proto_loss(model, batch) if pretraining else ari_loss(model, batch, config)
+            loss, parts = (proto_loss if pretraining else objective.loss)(model, batch, config)
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
             norm = clip_grad_norm_(model.parameters(), math.inf if config.clip is None else config.clip)
@@ -172,10 +180,10 @@ def train(
             optimizer.step()
             state.step += 1
             state.seconds = time.perf_counter() - started
-            record: dict[str, Any] = {"step": state.step, "phase": "proto" if pretraining else "ari", **parts}
+            record: dict[str, Any] = {"step": state.step, "phase": "proto" if pretraining else objective.name, **parts}
             boundary = state.step % config.validate_every == 0 or state.step == total
             if boundary and validation and not pretraining:
-                state.last = validate(model, sampler.x, validation, config)
+                state.last = objective.validate(model, sampler.x, validation, config)
                 record["validation_ari"] = state.last
                 better = keep_best(state, best, model, state.last)
                 state.stale = 0 if better else state.stale + 1
@@ -193,7 +201,9 @@ def train(
     return state
 
 
-def proto_loss(model: ClusteringModel, batch: Batch) -> tuple[Tensor, dict[str, float]]:
+def proto_loss(
+    model: ClusteringModel, batch: Batch, _: TrainingConfig | None = None
+) -> tuple[Tensor, dict[str, float]]:
     """A step of the pretraining. The categories of all tasks of the batch are told apart, which is harder than each
     task by itself, and so teaches more."""
     loss = prototypical_loss(model.encode(batch.x), batch.category)
@@ -244,9 +254,21 @@ def validate(model: ClusteringModel, x: Tensor | SparseRows, tasks: Sequence[Tas
     return float(evaluate(model, x, tasks, starts=config.validation_starts).ari.mean())
 
 
-def run_settings(model: ClusteringModel, sampler: TaskSampler, config: TrainingConfig) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Objective:
+    """What is minimised, and the figure of which the largest is best."""
+
+    name: str = "ari"
+    loss: Loss = ari_loss
+    validate: Validate = validate
+
+
+def run_settings(
+    model: ClusteringModel, sampler: TaskSampler, config: TrainingConfig, objective: Objective
+) -> dict[str, Any]:
     """What must be the same when a run is resumed."""
     return {
+        "objective": {"name": objective.name},
         "model": model.config.to_dict(),
         "training": asdict(config),
         "tasks": {

@@ -23,8 +23,8 @@ from metaclust.checkpoint import load_model, save_model, versions
 from metaclust.data import Dataset, load_dataset
 from metaclust.data.sparse import SparseRows
 from metaclust.episodes import Split, Task, TaskSampler, split_categories
-from metaclust.evaluation import Evaluation, evaluate
-from metaclust.experiments.rivals import bayesian_gaussian_mixture, kmeans_silhouette, kmeans_true, score
+from metaclust.evaluation import Evaluation, compare, evaluate
+from metaclust.methods.rivals import bayesian_gaussian_mixture, kmeans_silhouette, kmeans_true
 from metaclust.model import ClusteringModel, ModelConfig
 from metaclust.training import TrainingConfig, train
 
@@ -79,12 +79,12 @@ def rivals(name: str, model: ClusteringModel, x: torch.Tensor | SparseRows, task
     """scikit-learn's ways to cluster, on a model's representations of the same tasks."""
     z = [model.transform(x[torch.from_numpy(task.rows)]).numpy() for task in tasks]
     return {
-        f"{name} + BayesianGaussianMixture": score(tasks, [bayesian_gaussian_mixture(rows) for rows in z]),
-        f"{name} + BayesianGaussianMixture, 10 starts": score(
+        f"{name} + BayesianGaussianMixture": compare(tasks, [bayesian_gaussian_mixture(rows) for rows in z]),
+        f"{name} + BayesianGaussianMixture, 10 starts": compare(
             tasks, [bayesian_gaussian_mixture(rows, n_init=10) for rows in z]
         ),
-        f"{name} + KMeans, K by silhouette": score(tasks, [kmeans_silhouette(rows) for rows in z]),
-        f"{name} + KMeans told the true K": score(
+        f"{name} + KMeans, K by silhouette": compare(tasks, [kmeans_silhouette(rows) for rows in z]),
+        f"{name} + KMeans told the true K": compare(
             tasks, [kmeans_true(rows, task.n_categories) for rows, task in zip(z, tasks, strict=True)]
         ),
     }

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.cluster import HDBSCAN, KMeans
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.metrics import adjusted_rand_score, silhouette_score
+from sklearn.metrics import silhouette_score
 from sklearn.mixture import BayesianGaussianMixture
-
-from metaclust.episodes import Task
-from metaclust.evaluation import Evaluation
 
 Rows = NDArray[np.float32] | NDArray[np.float64]
 
@@ -56,10 +53,10 @@ def hdbscan(z: Rows, min_cluster_size: int = 5) -> NDArray[np.int64]:
     return np.asarray(HDBSCAN(min_cluster_size=min_cluster_size, copy=True).fit_predict(z), np.int64) + 1
 
 
-def score(tasks: Sequence[Task], labels: Sequence[NDArray[np.int64]]) -> Evaluation:
-    """Compare found labels with the categories of each task."""
-    return Evaluation(
-        np.array([adjusted_rand_score(task.labels, found) for task, found in zip(tasks, labels, strict=True)]),
-        np.array([len(np.unique(found)) for found in labels]),
-        np.array([task.n_categories for task in tasks]),
-    )
+RIVALS: dict[str, Callable[[Rows, int], NDArray[np.int64]]] = {
+    "kmeans-silhouette": lambda z, _: kmeans_silhouette(z),
+    "hdbscan": lambda z, _: hdbscan(z),
+    "bayesian-gaussian-mixture": lambda z, _: bayesian_gaussian_mixture(z),
+    "kmeans-true-k": kmeans_true,
+}
+"""(representations of a task's rows, its number of categories) -> labels. Only the last looks at the number."""

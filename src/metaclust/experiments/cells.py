@@ -1,0 +1,249 @@
+"""What each experiment measures: its grid of cells, and how one cell is measured."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+from sklearn.manifold import TSNE
+
+from metaclust.evaluation import compare
+from metaclust.experiments.lab import Lab, Setting, summary
+from metaclust.methods import EncoderMethod, Method
+from metaclust.methods.base import settings_of
+from metaclust.methods.headed import HeadedMethod, HeadedModel
+from metaclust.methods.rivals import RIVALS
+from metaclust.training import ari_loss, new_optimizer
+
+TABLE1 = ("ours", "proto", "ae", "siamese", "triplet", "nn", "vade", "pca", "flda", "proto-long", "paper-recipe")
+WITH_RIVALS = ("ours", "proto")
+"""On whose representations scikit-learn's ways to cluster are tried."""
+ABLATIONS = (
+    "ours",
+    "without-f_r",
+    "without-pretraining",
+    "with-em",
+    "with-prob",
+    "full-covariance",
+    "unit-mean-covariance",
+    "paper-recipe",
+)
+TIMED = ("ours", "proto", "ae", "siamese", "triplet", "nn", "vade", "pca", "flda", "paper-recipe")
+SHOWN = ("ours", "proto", "ae", "triplet")
+STEPS_IN_TRAINING = (1, 3, 5, 10, 50, 100)
+STEPS_IN_TEST = (1, 2, 3, 5, 10, 20, 50, 100)
+PAPER_T = 10
+SHARES = (0.05, 0.1, 0.2, 0.4, 0.7, 1.0)
+"""Of the training categories."""
+TIMED_STEPS = 20
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One line of a results file."""
+
+    experiment: str
+    dataset: str
+    method: str
+    split: int
+    setting: Setting = field(default_factory=Setting)
+    steps: int | None = None
+    """Steps of inference at the test, where they vary."""
+
+    def identity(self, budget: str) -> dict[str, Any]:
+        """What makes it this cell and no other."""
+        setting = {**asdict(self.setting), "test_steps": self.steps}
+        return {
+            "experiment": self.experiment,
+            "dataset": self.dataset,
+            "method": self.method,
+            "split": self.split,
+            "setting": setting,
+            "budget": budget,
+        }
+
+
+def table1(dataset: str, splits: int, lab: Lab) -> list[Cell]:
+    """Every method of the paper's Table 1, and what a user would pick on the same representations."""
+    methods = [*TABLE1, *(f"{name} + {rival}" for name in WITH_RIVALS for rival in RIVALS)]
+    return [Cell("table1", dataset, method, split) for method in methods for split in range(splits)]
+
+
+def ablation(dataset: str, splits: int, lab: Lab) -> list[Cell]:
+    """The paper's ablations, the component families and the paper's recipe, with S = 10 and S = 2."""
+    return [
+        Cell("ablation", dataset, method, split, Setting(s=s))
+        for s in (10, 2)
+        for method in ABLATIONS
+        for split in range(splits)
+    ]
+
+
+def vb_steps_train(dataset: str, splits: int, lab: Lab) -> list[Cell]:
+    """Steps of inference that are trained through."""
+    return [
+        Cell("vb-steps-train", dataset, "ours", split, Setting(t=t))
+        for t in STEPS_IN_TRAINING
+        for split in range(splits)
+    ]
+
+
+def vb_steps_test(dataset: str, splits: int, lab: Lab) -> list[Cell]:
+    """Steps of inference at the test, ten in training as in the paper."""
+    return [
+        Cell("vb-steps-test", dataset, "ours", split, Setting(t=PAPER_T), steps)
+        for split in range(splits)
+        for steps in STEPS_IN_TEST
+    ]
+
+
+def categories(dataset: str, splits: int, lab: Lab) -> list[Cell]:
+    """The number of training categories."""
+    whole = len(lab.problem(0).sampler.categories)
+    numbers = sorted({max(10, round(share * whole)) for share in SHARES if round(share * whole) <= whole})
+    return [
+        Cell("categories", dataset, "ours", split, Setting(categories=None if number >= whole else number))
+        for number in numbers
+        for split in range(splits)
+    ]
+
+
+def time_of_methods(dataset: str, splits: int, lab: Lab) -> list[Cell]:
+    """Seconds of a training step beside one of Proto's, and of the training and the test of the table."""
+    return [Cell("time", dataset, method, split) for method in TIMED for split in range(splits)]
+
+
+def tsne(dataset: str, splits: int, lab: Lab) -> list[Cell]:
+    """Two test tasks of the first split."""
+    return [Cell("tsne", dataset, method, 0) for method in SHOWN]
+
+
+def measure_test(cell: Cell, lab: Lab, progress: bool) -> dict[str, Any]:
+    """Fit and test. Ours and its ablations also by the paper's inference: T steps from the own start."""
+    name, _, rival = cell.method.partition(" + ")
+    method = lab.fitted(name, cell.split, cell.setting, progress)
+    number = cell.setting.categories
+    if rival:
+        started = time.perf_counter()
+        tasks = lab.problem(cell.split).test
+        z = lab.representations(method, cell.split)
+        labels = [RIVALS[rival](rows, task.n_categories) for rows, task in zip(z, tasks, strict=True)]
+        return {
+            "test": summary(compare(tasks, labels)),
+            "test_seconds_a_task": (time.perf_counter() - started) / len(tasks),
+            "training_seconds": method.seconds,
+        }
+    result, seconds = lab.test(method, cell.split, number)
+    measured = {
+        "test": summary(result),
+        "test_seconds_a_task": seconds,
+        "training_seconds": method.seconds,
+        "settings": settings_of(method),
+    }
+    if isinstance(method, EncoderMethod):
+        measured |= {"validation_ari": method.validation_ari, "scale": method.frame.scale}
+        own, _ = lab.test(method, cell.split, number, starts=1, tol=None)
+        measured["own_start"] = summary(own)
+    return measured
+
+
+def measure_steps(cell: Cell, lab: Lab, progress: bool) -> dict[str, Any]:
+    """So many steps from the network's start, and from the best of ten starts."""
+    method = lab.fitted(cell.method, cell.split, cell.setting, progress)
+    own, _ = lab.test(method, cell.split, starts=1, tol=None, steps=cell.steps)
+    best, seconds = lab.test(method, cell.split, starts=10, tol=None, steps=cell.steps)
+    return {"test": summary(best), "own_start": summary(own), "test_seconds_a_task": seconds}
+
+
+def measure_time(cell: Cell, lab: Lab, progress: bool) -> dict[str, Any]:
+    """A step of the method and one of Proto in turn, so that what else the machine does falls on both."""
+    method = lab.fitted(cell.method, cell.split, cell.setting, progress)
+    _, seconds = lab.test(method, cell.split)
+    measured: dict[str, Any] = {"test_seconds_a_task": seconds, "training_seconds": method.seconds}
+    step = stepper(method, lab, cell.split)
+    if step is not None:
+        proto = stepper(lab.fitted("proto", cell.split, cell.setting, progress), lab, cell.split)
+        pairs = []
+        for i in range(-2, TIMED_STEPS):
+            pair = [clock(one, i) for one in (step, proto) if one is not None]
+            if i >= 0:
+                pairs.append(pair)
+        own, other = np.median(pairs, axis=0)
+        measured |= {"step_seconds": own, "proto_step_seconds": other}
+        measured["step_ratio"] = float(np.median([mine / theirs for mine, theirs in pairs]))
+    return measured
+
+
+def stepper(method: Method, lab: Lab, split: int) -> Callable[[int], None] | None:
+    """A training step of a copy of the method; None for those that do not train by steps over tasks."""
+    if not isinstance(method, EncoderMethod) or (method.objective is None and method.training.steps == 0):
+        return None
+    sampler = lab.problem(split).sampler
+    loss = ari_loss if method.objective is None else method.objective.loss
+    fresh = lab.new(method.name, split, Setting(s=method.config.representation, t=method.config.steps))
+    if not isinstance(fresh, EncoderMethod) or not list(fresh.model.parameters()):
+        return None
+    model = HeadedModel(fresh.config, fresh.new_head(sampler)) if isinstance(fresh, HeadedMethod) else fresh.model
+    optimizer = new_optimizer(model, fresh.training)
+
+    def step(number: int) -> None:
+        value, _ = loss(model.train(), sampler.batch(max(0, number)), fresh.training)
+        optimizer.zero_grad(set_to_none=True)
+        value.backward()
+        optimizer.step()
+
+    return step
+
+
+def clock(step: Callable[[int], None], number: int) -> float:
+    started = time.perf_counter()
+    step(number)
+    return time.perf_counter() - started
+
+
+def measure_map(cell: Cell, lab: Lab, progress: bool) -> dict[str, Any]:
+    """t-SNE of the representations of two test tasks: the first of five categories or more, and the one after it."""
+    method = lab.fitted(cell.method, cell.split, cell.setting, progress)
+    problem = lab.problem(cell.split)
+    chosen = [i for i, task in enumerate(problem.test) if task.n_categories >= 5][:2] or [0]
+    z = lab.representations(method, cell.split)
+    maps = []
+    for i in chosen:
+        perplexity = min(30.0, (len(z[i]) - 1) / 3)
+        points = TSNE(2, perplexity=perplexity, init="pca", random_state=0).fit_transform(z[i])
+        task = problem.test[i]
+        maps.append(
+            {
+                "task": i,
+                "points": np.round(points, 2).tolist(),
+                "labels": task.labels.tolist(),
+                "categories": [problem.names[category] for category in task.categories],
+            }
+        )
+    return {"maps": maps}
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """By what cells a table or figure is made, and how one is measured."""
+
+    cells: Callable[[str, int, Lab], list[Cell]]
+    measure: Callable[[Cell, Lab, bool], dict[str, Any]]
+
+    @property
+    def about(self) -> str:
+        return (self.cells.__doc__ or "").splitlines()[0]
+
+
+EXPERIMENTS = {
+    "table1": Experiment(table1, measure_test),
+    "ablation": Experiment(ablation, measure_test),
+    "vb-steps-train": Experiment(vb_steps_train, measure_test),
+    "vb-steps-test": Experiment(vb_steps_test, measure_steps),
+    "categories": Experiment(categories, measure_test),
+    "time": Experiment(time_of_methods, measure_time),
+    "tsne": Experiment(tsne, measure_map),
+}
