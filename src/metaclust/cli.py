@@ -217,6 +217,47 @@ def demo(
     run_demo(report=out, force=force, progress=not quiet)
 
 
+@app.command(epilog="Example: metaclust experiment table1 --dataset omniglot --splits 3 --workers 2")
+def experiment(
+    name: Annotated[
+        str,
+        typer.Argument(help="table1, ablation, vb-steps-train, vb-steps-test, categories, time or tsne."),
+    ],
+    dataset: Annotated[str, typer.Option(help="A named data set, see `metaclust data list`.")] = "omniglot",
+    splits: Annotated[int, typer.Option(help="Of the categories into training, validation, test.")] = 10,
+    budget: Annotated[
+        str, typer.Option(help="quick (minutes, to try it), standard (an hour or two), paper (days).")
+    ] = "standard",
+    out: Annotated[Path, typer.Option(help="The folder of results, tables and figures.")] = Path("results"),
+    runs: Annotated[Path, typer.Option(help="The folder of trained models, which experiments share.")] = Path("runs"),
+    root: Annotated[
+        Path | None, typer.Option(help="The folder of data sets; else METACLUST_DATA.", show_default=False)
+    ] = None,
+    workers: Annotated[int, typer.Option(help="Processes side by side; threads are divided.")] = 1,
+    threads: Annotated[int | None, typer.Option(help="With one worker.", show_default=False)] = None,
+    render_only: Annotated[bool, typer.Option("--render-only", help="Only write tables and figures anew.")] = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Repeat the paper's tables and figures; goes on where it stopped, and does nothing twice."""
+    from metaclust.experiments.command import run_experiment
+
+    facts = run_experiment(
+        name,
+        dataset,
+        splits=splits,
+        budget=budget,
+        out=out,
+        runs=runs,
+        root=root,
+        workers=workers,
+        threads=threads,
+        progress=not quiet,
+        render_only=render_only,
+    )
+    show(facts, as_json)
+
+
 def show(facts: dict[str, Any], as_json: bool) -> None:
     """What a command found out, one line each or as JSON."""
     if as_json:

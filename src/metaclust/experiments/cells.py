@@ -141,6 +141,7 @@ def measure_test(cell: Cell, lab: Lab, progress: bool) -> dict[str, Any]:
         "test": summary(result),
         "test_seconds_a_task": seconds,
         "training_seconds": method.seconds,
+        "training_categories": len(lab.problem(cell.split, number).sampler.categories),
         "settings": settings_of(method),
     }
     if isinstance(method, EncoderMethod):

@@ -14,7 +14,7 @@ from queue import Empty
 from typing import Any
 
 import torch
-from threadpoolctl import threadpool_limits
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from metaclust.checkpoint import versions
 from metaclust.experiments.budgets import Budget

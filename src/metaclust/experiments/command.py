@@ -1,0 +1,137 @@
+"""What `metaclust experiment` does: run a grid, then write its table and figure."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from metaclust.experiments.budgets import BUDGETS, Budget
+from metaclust.experiments.cells import EXPERIMENTS
+from metaclust.experiments.figures import figure_of, new_figure, save
+from metaclust.experiments.grid import Record, read_records, run_grid
+from metaclust.experiments.lab import Lab
+from metaclust.experiments.paper import SAYS
+from metaclust.experiments.problems import PROTOCOLS
+from metaclust.experiments.tables import table_of
+
+
+def run_experiment(
+    name: str,
+    dataset: str,
+    *,
+    splits: int = 10,
+    budget: str = "standard",
+    out: str | os.PathLike[str] = "results",
+    runs: str | os.PathLike[str] = "runs",
+    root: str | os.PathLike[str] | None = None,
+    workers: int = 1,
+    threads: int | None = None,
+    progress: bool = True,
+    render_only: bool = False,
+) -> dict[str, Any]:
+    """Run what is missing of an experiment, then write its table and figure; returns where they are.
+
+    Results go to OUT/DATASET/NAME.jsonl (.md, .csv, .png, .svg), fitted methods to ``runs``.
+    """
+    if name not in EXPERIMENTS:
+        raise ValueError(f"{name!r} is not an experiment: choose one of {', '.join(EXPERIMENTS)}")
+    if budget not in BUDGETS:
+        raise ValueError(f"--budget {budget}: choose one of {', '.join(BUDGETS)}")
+    for option, value in (("--splits", splits), ("--workers", workers), ("--threads", threads)):
+        if value is not None and value < 1:
+            raise ValueError(f"{option} {value}: it must be 1 or more")
+    # Found out now, not after hours.
+    new_figure()
+    lab = Lab(dataset, BUDGETS[budget], runs, root)
+    folder = Path(out) / lab.protocol.name
+    path = folder / f"{name}.jsonl"
+    told = Console(stderr=True, quiet=not progress, soft_wrap=True, highlight=False)
+    if not render_only:
+        cells = EXPERIMENTS[name].cells(lab.protocol.name, splits, lab)
+        told.print(f"{name} on {lab.protocol.name}: {EXPERIMENTS[name].about}", markup=False)
+        told.print(str(lab.budget), markup=False)
+        if threads is not None:
+            torch.set_num_threads(threads)
+        with GridBar(f"{name}, {lab.protocol.name}", cells, read_records(path), lab.budget, progress) as bar:
+            run_grid(cells, lab, path, workers=workers, tell=bar.tell)
+    records = [record for record in read_records(path) if record["budget"] == budget]
+    if not records:
+        raise FileNotFoundError(f"{path} has nothing with the budget {budget}: run the experiment first")
+    return {"results": str(path), **write(name, records, lab.protocol.name, lab.budget, folder)}
+
+
+def write(name: str, records: Sequence[Record], dataset: str, budget: Budget, folder: Path) -> dict[str, Any]:
+    """The table in Markdown and CSV, the figure in PNG and SVG; each is written beside and moved into place."""
+    written: dict[str, Any] = {}
+    stem = folder / name
+    figure = figure_of(name, records, dataset)
+    lines = [f"# {name}, {dataset}", "", EXPERIMENTS[name].about, "", command_of(name, records, dataset, budget)]
+    if figure is not None:
+        written["figures"] = [str(path) for path in save(figure, stem)]
+        lines += ["", f"![{EXPERIMENTS[name].about}]({name}.png)"]
+    table = table_of(name, records, dataset)
+    if table is not None:
+        lines += ["", table.markdown().rstrip()]
+        write_text(stem.with_name(f"{name}.csv"), table.csv())
+        written["csv"] = str(stem.with_name(f"{name}.csv"))
+    elif name in SAYS:
+        lines += ["", f"The paper: {SAYS[name]}."]
+    write_text(stem.with_name(f"{name}.md"), "\n".join(lines) + "\n")
+    return {"table": str(stem.with_name(f"{name}.md")), **written}
+
+
+def command_of(name: str, records: Sequence[Record], dataset: str, budget: Budget) -> str:
+    """By what command the numbers were made, from which commits."""
+    splits = 1 + max(record["split"] for record in records)
+    commits = sorted({str(record["commit"]) for record in records})
+    paper = PROTOCOLS[dataset].paper
+    stands = f" ({dataset} is, or stands for, the paper's {paper})" if paper else ""
+    return (
+        f"    metaclust experiment {name} --dataset {dataset} --splits {splits} --budget {budget.name}\n\n"
+        f"{len(records)} lines in {name}.jsonl, commit {', '.join(commits)}{stands}. Budget {budget}."
+    )
+
+
+def write_text(path: Path, text: str) -> None:
+    beside = path.with_name(f".{path.name}")
+    beside.write_text(text, encoding="utf-8")
+    beside.replace(path)
+
+
+class GridBar:
+    """How much of the whole grid is done."""
+
+    def __init__(self, what: str, cells: Sequence[Any], records: Sequence[Record], budget: Budget, shown: bool) -> None:
+        from metaclust.experiments.grid import missing_cells
+
+        done = len(cells) - len(missing_cells(cells, records, budget))
+        self.progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=16),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(elapsed_when_finished=False),
+            TextColumn("{task.fields[last]}"),
+            console=Console(stderr=True),
+            disable=not shown,
+        )
+        self.task = self.progress.add_task(what, total=len(cells), completed=done, last="")
+
+    def tell(self, record: Record) -> None:
+        ari = record.get("test", {}).get("ari")
+        last = f"{record['method']}, split {record['split']}" + ("" if ari is None else f": ARI {ari:.3f}")
+        self.progress.update(self.task, advance=1, last=last)
+
+    def __enter__(self) -> GridBar:
+        self.progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.progress.stop()

@@ -1,0 +1,289 @@
+"""Tables of what was measured: Markdown for reading, CSV for going on with."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import ttest_rel
+
+from metaclust.experiments import paper
+from metaclust.experiments.cells import ABLATIONS, TABLE1, TIMED, WITH_RIVALS
+from metaclust.experiments.grid import Record
+from metaclust.experiments.problems import protocol_of
+from metaclust.methods import METHODS
+from metaclust.methods.rivals import RIVALS
+
+LEVEL = 0.05
+RIVAL_TITLES = {
+    "kmeans-silhouette": "KMeans, K by silhouette",
+    "hdbscan": "HDBSCAN",
+    "bayesian-gaussian-mixture": "BayesianGaussianMixture",
+    "kmeans-true-k": "KMeans told the true K",
+}
+TOLD = "kmeans-true-k"
+"""Told the number of categories: an upper mark that is not ranked with the others."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Cells as text, and the same as numbers."""
+
+    header: list[str]
+    rows: list[list[str]]
+    numbers: list[dict[str, object]]
+    notes: list[str]
+
+    def markdown(self) -> str:
+        lines = [f"| {' | '.join(self.header)} |", "|---" * len(self.header) + "|"]
+        lines += [f"| {' | '.join(row)} |" for row in self.rows]
+        return "\n".join([*lines, *(f"\n{note}" for note in self.notes)]) + "\n"
+
+    def csv(self) -> str:
+        text = io.StringIO()
+        fields = list(dict.fromkeys(key for row in self.numbers for key in row))
+        writer = csv.DictWriter(text, fields, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(self.numbers)
+        return text.getvalue()
+
+
+def title_of(method: str) -> str:
+    name, _, rival = method.partition(" + ")
+    return METHODS[name].title + (f" + {RIVAL_TITLES[rival]}" if rival else "")
+
+
+def by_split(records: Sequence[Record], kind: str = "test", figure: str = "ari") -> dict[int, float]:
+    return {record["split"]: record[kind][figure] for record in records if kind in record}
+
+
+def mean_error(values: Sequence[float]) -> tuple[float, float]:
+    """The mean and its standard error; no error of a single value."""
+    array = np.array(values, np.float64)
+    return float(array.mean()), float(array.std(ddof=1) / np.sqrt(len(array))) if len(array) > 1 else float("nan")
+
+
+def shown(values: Sequence[float], bold: bool = False) -> str:
+    mean, error = mean_error(values)
+    text = f"{mean:.3f}" + (f" ± {error:.3f}" if np.isfinite(error) else "")
+    return f"**{text}**" if bold else text
+
+
+def not_worse(scores: dict[str, dict[int, float]]) -> set[str]:
+    """The best method in the mean, and those not significantly different from it by a paired t-test."""
+    full = {name: values for name, values in scores.items() if values}
+    if not full:
+        return set()
+    best = max(full, key=lambda name: float(np.mean(list(full[name].values()))))
+    return {name for name, values in full.items() if name == best or probability(full[best], values) >= LEVEL}
+
+
+def probability(first: dict[int, float], second: dict[int, float]) -> float:
+    """That the splits of both differ by so much by chance (paired, two-sided); 0 for fewer than two splits."""
+    common = sorted(first.keys() & second.keys())
+    a, b = (np.array([values[split] for split in common]) for values in (first, second))
+    if len(common) < 2:
+        return 0.0
+    if np.allclose(a, b):
+        return 1.0
+    if np.ptp(a - b) == 0:
+        return 0.0
+    found: NDArray[np.float64] = ttest_rel(a, b).pvalue
+    return float(found)
+
+
+def table1(records: Sequence[Record], dataset: str) -> Table:
+    """Rows are methods; the paper's figure beside ours."""
+    published = paper.TABLE1.get(protocol_of(dataset).paper or "", {})
+    order = [*TABLE1, *(f"{name} + {rival}" for name in WITH_RIVALS for rival in RIVALS)]
+    groups = {method: [record for record in records if record["method"] == method] for method in order}
+    groups = {method: group for method, group in groups.items() if group}
+    scores = {method: by_split(group) for method, group in groups.items()}
+    best = not_worse({method: values for method, values in scores.items() if not method.endswith(TOLD)})
+    rows: list[list[str]] = []
+    numbers: list[dict[str, object]] = []
+    for method, group in groups.items():
+        values = list(scores[method].values())
+        own = list(by_split(group, "own_start").values())
+        off = float(np.mean(list(by_split(group, figure="k_error").values())))
+        mean, error = mean_error(values)
+        p = probability(scores["ours"], scores[method]) if "ours" in scores and method != "ours" else None
+        rows.append(
+            [
+                title_of(method),
+                shown(values, method in best),
+                f"{off:.2f}",
+                "" if not own or " + " in method else f"{np.mean(own):.3f}",
+                "" if p is None else f"{p:.2g}",
+                str(len(values)),
+                f"{published[method]:.3f}" if method in published else "",
+            ]
+        )
+        numbers.append(
+            {
+                "method": method,
+                "ari": mean,
+                "standard_error": error,
+                "k_error": off,
+                "own_start_ari": float(np.mean(own)) if own else None,
+                "p_against_ours": p,
+                "splits": len(values),
+                "paper": published.get(method),
+                **{f"split_{split}": ari for split, ari in sorted(scores[method].items())},
+            }
+        )
+    notes = [
+        "Test ARI, mean and standard error over splits; in bold what is not significantly different (5%, paired t-test "
+        "over splits) from the best. Rows told the true K are not ranked. K off: the mean of |K found - K|. Own start: "
+        "T steps from the method's own start, the paper's inference; else ten starts to convergence, the best bound. "
+        "p: of the difference to ours."
+    ]
+    header = ["method", "test ARI", "K off", "own start", "p", "splits", f"paper ({protocol_of(dataset).paper})"]
+    return Table(header, rows, numbers, notes)
+
+
+def ablation(records: Sequence[Record], dataset: str) -> Table:
+    """Rows are variants, columns the width of z."""
+    name = protocol_of(dataset).paper or ""
+    header, rows, numbers = ["variant"], [], []
+    groups = {
+        (s, method): [r for r in records if r["method"] == method and r["setting"]["s"] == s]
+        for s in (10, 2)
+        for method in ABLATIONS
+    }
+    best = {
+        (kind, s): not_worse({method: by_split(groups[s, method], kind) for method in ABLATIONS})
+        for kind in ("test", "own_start")
+        for s in (10, 2)
+    }
+    for s in (10, 2):
+        header += [f"S = {s}: ten starts", f"S = {s}: own start", f"paper ({name})"]
+    for method in ABLATIONS:
+        row = [title_of(method)]
+        for s in (10, 2):
+            group = groups[s, method]
+            published = paper.ABLATION.get((name, s), {}).get(method)
+            for kind in ("test", "own_start"):
+                values = list(by_split(group, kind).values())
+                row.append(shown(values, method in best[kind, s]) if values else "")
+            row.append("" if published is None else f"{published[0]:.3f} ± {published[1]:.3f}")
+            for record in group:
+                numbers.append(
+                    {
+                        "method": method,
+                        "s": s,
+                        "split": record["split"],
+                        "ari": record["test"]["ari"],
+                        "own_start_ari": record["own_start"]["ari"],
+                        "k_error": record["test"]["k_error"],
+                    }
+                )
+        rows.append(row)
+    splits = len({record["split"] for record in records})
+    notes = [
+        f"Test ARI, mean and standard error over {splits} splits; bold as in the paper: not significantly different "
+        "from the best of the column. Own start: T steps from the variant's own start, the paper's inference. Ten "
+        "starts: nine more from k-means++ seeds, each to convergence, the best bound."
+    ]
+    return Table(header, rows, numbers, notes)
+
+
+def curve(
+    records: Sequence[Record], dataset: str, what: str, value: Callable[[Record], float | None], experiment: str
+) -> Table:
+    """A table over one number that varies."""
+    points = sorted({number for record in records if (number := value(record)) is not None})
+    rows, numbers = [], []
+    for point in points:
+        group = [record for record in records if value(record) == point]
+        both = [list(by_split(group, kind).values()) for kind in ("test", "own_start")]
+        rows.append([f"{point:,}", *(shown(values) for values in both), str(len(group))])
+        numbers += [
+            {
+                what: point,
+                "split": record["split"],
+                "ari": record["test"]["ari"],
+                "own_start_ari": record["own_start"]["ari"],
+                "k_error": record["test"]["k_error"],
+            }
+            for record in group
+        ]
+    name = protocol_of(dataset).paper or ""
+    note = f"Test ARI, mean and standard error over splits. The paper ({name}, a figure without numbers): "
+    if name in paper.TABLE1:
+        note += f"{paper.TABLE1[name]['ours']:.3f} at its settings; "
+    return Table([what, "ten starts", "own start", "splits"], rows, numbers, [f"{note}{paper.SAYS[experiment]}."])
+
+
+def time(records: Sequence[Record], dataset: str) -> Table:
+    """Seconds, and their ratio to Proto's."""
+    name = protocol_of(dataset).paper or ""
+    published = paper.TIME.get(name, {})
+    rows, numbers = [], []
+    proto = [record["training_seconds"] for record in records if record["method"] == "proto"]
+    for method in TIMED:
+        group = [record for record in records if record["method"] == method]
+        if not group:
+            continue
+        ratios = [record["step_ratio"] for record in group if "step_ratio" in record]
+        step = [record["step_seconds"] for record in group if "step_seconds" in record]
+        training = float(np.mean([record["training_seconds"] for record in group]))
+        # Ours begins with a Proto that is trained already: its time counts too.
+        begins = method in ("ours", "paper-recipe") and bool(proto)
+        whole = training + (float(np.mean(proto)) if begins else 0.0)
+        test = float(np.mean([record["test_seconds_a_task"] for record in group]))
+        ratio = published[method] / published["proto"] if method in published else None
+        rows.append(
+            [
+                title_of(method),
+                f"{whole:.0f}",
+                f"{1000 * np.median(step):.0f}" if step else "",
+                f"{np.median(ratios):.2f}" if ratios else "",
+                "" if ratio is None else f"{ratio:.2f}",
+                f"{published[method]:,.0f}" if method in published else "",
+                f"{test:.3f}",
+            ]
+        )
+        numbers.append(
+            {
+                "method": method,
+                "training_seconds": whole,
+                "step_seconds": float(np.median(step)) if step else None,
+                "step_ratio_to_proto": float(np.median(ratios)) if ratios else None,
+                "paper_ratio_to_proto": ratio,
+                "paper_training_seconds": published.get(method),
+                "test_seconds_a_task": test,
+            }
+        )
+    header = ["method", "training, s", "step, ms", "step / Proto's", "paper: training / Proto's", "paper: training, s"]
+    notes = [
+        "Training: validation and, for ours, the Proto it begins with included. Step: the median over steps that were "
+        "measured in turn with Proto's. VaDE is trained within the test. The paper's test seconds of ours: "
+        f"{paper.TEST_SECONDS.get(name, '-')}."
+    ]
+    return Table([*header, "test of a task, s"], rows, numbers, notes)
+
+
+def table_of(experiment: str, records: Sequence[Record], dataset: str) -> Table | None:
+    """The table of an experiment; t-SNE has none."""
+    if experiment == "table1":
+        return table1(records, dataset)
+    if experiment == "ablation":
+        return ablation(records, dataset)
+    if experiment == "time":
+        return time(records, dataset)
+    if experiment in AXES:
+        what, value = AXES[experiment]
+        return curve(records, dataset, what, value, experiment)
+    return None
+
+
+AXES: dict[str, tuple[str, Callable[[Record], float | None]]] = {
+    "vb-steps-train": ("steps in training", lambda record: record["setting"]["t"]),
+    "vb-steps-test": ("steps at the test", lambda record: record["setting"]["test_steps"]),
+    "categories": ("training categories", lambda record: record["training_categories"]),
+}
