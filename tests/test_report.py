@@ -66,7 +66,7 @@ def with_values(clustering, values, **changes):
 class Page(HTMLParser):
     """The elements of a page with their attributes and the text inside them, in their order."""
 
-    VOID = frozenset(("meta", "link", "input", "img", "br", "line", "polyline", "circle"))
+    VOID = frozenset(("wbr", "meta", "link", "input", "img", "br", "line", "polyline", "circle"))
 
     def __init__(self, text):
         super().__init__()
@@ -512,6 +512,16 @@ def test_cards_show_the_most_typical_and_the_least_sure_rows(report):
             assert np.array_equal(pixels(image["src"]), clustering.rows.values[row, 0])
             assert image["alt"] == clustering.ids[row]
             assert image["title"].startswith(f"row-{row}, kind {cluster}, confidence ")
+
+
+def test_a_single_cluster_has_no_least_sure_rows(report):
+    assert [heading["text"] for heading in report(made(40, 1)).all("h4")] == ["Categories", "Most typical"]
+    assert [heading["text"] for heading in report(made(1, 1)).all("h4")] == ["Categories", "The only row"]
+
+
+def test_numbers_below_the_chart_are_not_on_each_other(report):
+    starts = tuple(Start(k, -100.0 - abs(k - 3)) for k in (1, 3, 20, 60))
+    assert [number["text"] for number in report(made(60, 3, starts=starts)).all("text")] == ["3", "60"]
 
 
 @pytest.mark.usefixtures("_quick_map")

@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from queue import Empty
+from threading import Thread
 from typing import Any
 
 import torch
@@ -144,6 +145,7 @@ def next_record(done: Any, processes: Sequence[Any]) -> Record:
 
 def work(todo: Any, done: Any, dataset: str, budget: Budget, folder: Path, root: Any, threads: int) -> None:
     """A worker process."""
+    Thread(target=end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
     lab = Lab(dataset, budget, folder, root)
     with threadpool_limits(threads):
@@ -153,6 +155,14 @@ def work(todo: Any, done: Any, dataset: str, budget: Budget, folder: Path, root:
             except Exception:
                 done.put((None, f"{cell} failed:\n{traceback.format_exc()}"))
                 return
+
+
+def end_with_parent() -> None:
+    """A worker whose parent was killed has nobody to work for."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def commit() -> str | None:

@@ -35,4 +35,4 @@ class FisherDiscriminant(LinearMethod):
         weight = narrow.components_.T @ flda.scalings_[:, :columns]
         # scikit-learn centres on the mean of the categories' means.
         mean = narrow.mean_ + flda.xbar_ @ narrow.components_
-        return mean, weight
+        return mean.astype(np.float64), weight.astype(np.float64)

@@ -19,4 +19,4 @@ class PrincipalComponents(LinearMethod):
         self, x: NDArray[np.float32], y: NDArray[np.int64], columns: int
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         pca = PCA(columns, random_state=self.training.seed).fit(x)
-        return pca.mean_, pca.components_.T
+        return pca.mean_.astype(np.float64), pca.components_.T.astype(np.float64)

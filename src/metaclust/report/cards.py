@@ -97,7 +97,8 @@ class CardMaker:
         clusters = range(clustering.n_clusters)
         self.typical = [clustering.typical(k, TYPICAL[self.kind]).tolist() for k in clusters]
         self.least_sure = [
-            clustering.least_sure(k, LEAST_SURE[self.kind]).tolist() if self.sizes[k] > 1 else [] for k in clusters
+            clustering.least_sure(k, LEAST_SURE[self.kind]).tolist() if self.sizes[k] > 1 < len(clusters) else []
+            for k in clusters
         ]
         self.words: list[list[Word]] = [[] for _ in clusters]
         self.table: Table | None = None

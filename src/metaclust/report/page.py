@@ -27,6 +27,8 @@ OPEN_CARDS = 30
 """Cards after these are closed until they are asked for."""
 MOST_CATEGORIES = 40
 """Categories in the table of clusters against categories."""
+ROOM = 24
+"""How far apart two numbers of clusters are in the chart, so as not to be on each other."""
 SCRIPTS = ("map.js", "gestures.js", "page.js")
 
 
@@ -49,7 +51,7 @@ def page(clustering: Clustering, projection: Projection, cards: Sequence[Card], 
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"percent": percent, "number": number}
+    environment.filters |= {"percent": percent, "number": number, "breakable": breakable}
     environment.globals |= {"counted": counted}
     script = "\n".join(read(name) for name in SCRIPTS)
     data = data_words(clustering)
@@ -110,7 +112,7 @@ def chart(clustering: Clustering) -> dict[str, Any] | None:
         return None
     first, last = found[0].clusters, found[-1].clusters
     worst = max(answer.worse for answer in found) or 1.0
-    points = [
+    points: list[dict[str, Any]] = [
         {
             "x": round(14 + 272 * (answer.clusters - first) / (last - first), 1),
             "y": round(10 + 76 * answer.worse / worst, 1),
@@ -118,7 +120,21 @@ def chart(clustering: Clustering) -> dict[str, Any] | None:
         }
         for answer in found
     ]
+    best = next(point["x"] for point in points if point["answer"].worse == 0)
+    for point in points:
+        # The ends and the best have their number below them, unless an end is so near that it would be on the best's.
+        end = point["answer"].clusters in (first, last)
+        point["labelled"] = point["x"] == best or (end and abs(point["x"] - best) >= ROOM)
     return {"points": points, "worst": max(found, key=lambda answer: answer.worse)}
+
+
+def breakable(name: str) -> Markup:
+    """A name that may go on in the next line after an underscore, escaped.
+
+    >>> breakable("mean_of_<b>")
+    Markup('mean_<wbr>of_<wbr>&lt;b&gt;')
+    """
+    return Markup("_<wbr>").join(name.split("_"))
 
 
 def cross_table(clustering: Clustering) -> CrossTable | None:

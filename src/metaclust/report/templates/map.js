@@ -141,11 +141,18 @@ class PointMap {
       // Above its point, and above the whole of a small cluster, so as not to cover it.
       const above = (this.y[point] - top) * this.scale;
       const y = middle - (above > 14 ? 0 : above) - this.radius - 8;
+      const wide = context.measureText(cluster).width + 10;
       if (taken.some(([a, b]) => Math.abs(a - x) < 20 && Math.abs(b - y) < 16)) continue;
       taken.push([x, y]);
       context.globalAlpha = 0.9;
       context.strokeStyle = look.paper;
-      context.strokeText(cluster, x, y);
+      if (this.pictures) {
+        // On pictures an outline is not enough.
+        context.fillStyle = look.paper;
+        context.beginPath();
+        context.roundRect(x - wide / 2, y - 9, wide, 17, 8);
+        context.fill();
+      } else context.strokeText(cluster, x, y);
       context.globalAlpha = 1;
       context.fillStyle = look.ink;
       context.fillText(cluster, x, y);

@@ -47,6 +47,11 @@
     return { cluster, category };
   };
   const tip = byId("tip");
+  const mapCorner = () => {
+    const { left, top } = byId("map").getBoundingClientRect();
+    return [left, top];
+  };
+  let corner = [0, 0];
   const showTip = (i, place) => {
     tip.hidden = i < 0;
     if (i < 0) return;
@@ -68,11 +73,14 @@
     if (category !== null) small.append(element("span", category));
     parts.push(small);
     tip.replaceChildren(...parts);
-    const canvas = byId("map").getBoundingClientRect();
-    const [x, y] = [canvas.left + place[0], canvas.top + place[1]];
-    const right = x + 16 + tip.offsetWidth > root.clientWidth;
-    const left = right ? Math.max(4, x - 16 - tip.offsetWidth) : x + 16;
-    const top = Math.max(4, Math.min(y - 12, root.clientHeight - tip.offsetHeight - 4));
+    corner = mapCorner();
+    const [x, y] = [corner[0] + place[0], corner[1] + place[1]];
+    const [wide, high] = [root.clientWidth - tip.offsetWidth - 4, root.clientHeight - tip.offsetHeight - 4];
+    // Beside the point; on a screen too narrow for that below or above it.
+    const beside = x + 16 <= wide || x - 16 - tip.offsetWidth >= 4;
+    const left = !beside ? Math.max(4, Math.min(x - tip.offsetWidth / 2, wide)) : x + 16 <= wide ? x + 16 : x - 16 - tip.offsetWidth;
+    const wanted = beside ? y - 12 : y + 20 <= high ? y + 20 : y - 20 - tip.offsetHeight;
+    const top = Math.max(4, Math.min(wanted, high));
     Object.assign(tip.style, { left: `${Math.round(left)}px`, top: `${Math.round(top)}px` });
   };
 
@@ -159,7 +167,10 @@
     map.point(-1);
     if (state.cluster !== null) pick(state.cluster, false);
   });
-  addEventListener("scroll", () => tip.hidden || map.point(-1), { passive: true });
+  // Only when the map has moved since the row was shown: a page that was scrolled before tells so a frame later.
+  addEventListener("scroll", () => {
+    if (!tip.hidden && mapCorner().some((at, i) => Math.abs(at - corner[i]) > 1)) map.point(-1);
+  }, { passive: true });
   byId("theme").addEventListener("click", () => {
     root.dataset.theme = theme() === "dark" ? "light" : "dark";
     themed();
