@@ -161,7 +161,7 @@ def test_a_grid_killed_half_way_does_nothing_twice_and_ends_with_the_same_table(
     def start(name: str) -> subprocess.Popen[bytes]:
         command = [sys.executable, str(script), str(tmp_path / name), str(tmp_path / f"{name}-runs")]
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        return subprocess.Popen(command, env=environment, start_new_session=True)
+        return subprocess.Popen(command, env=environment, start_new_session=True)  # noqa: S603
 
     assert start("whole").wait(timeout=300) == 0
     path = tmp_path / "killed" / "digits" / "table1.jsonl"

@@ -227,31 +227,39 @@ class EncoderMethod(Method):
         self.model.eval()
 
 
-def choose_frame(
-    model: ClusteringModel, x: Rows, validation: Sequence[Task], starts: int = FRAME_STARTS
-) -> tuple[Frame, float]:
+def choose_frame(model: ClusteringModel, x: Rows, validation: Sequence[Task]) -> tuple[Frame, float]:
     """As the encoder gives them, or centred and scaled to one of several spreads: what clusters validation tasks best.
 
     The mixture has a prior of unit scale. Ours learns an encoder for it; others know nothing of it, and should not
-    lose for that.
+    lose for that. To be chosen, a frame must be better than none by more than the standard error of the difference.
     """
-    rows, local = local_tasks(validation)
+    tried = try_frames(model, x, validation, FRAME_STARTS)
+    _, plain = tried[0]
+    best, aris = max(tried, key=lambda one: float(one[1].mean()))
+    gain = aris - plain
+    error = gain.std(ddof=1) / np.sqrt(len(gain)) if len(gain) > 1 else 0.0
+    if gain.mean() > error:
+        return best, float(aris.mean())
+    return tried[0][0], float(plain.mean())
+
+
+def try_frames(
+    model: ClusteringModel, x: Rows, tasks: Sequence[Task], starts: int
+) -> list[tuple[Frame, NDArray[np.float64]]]:
+    """Frames, the plain one first, and the ARI of each task in each."""
+    rows, local = local_tasks(tasks)
     z = model.transform(x[torch.from_numpy(rows)])
     centre = z.mean(0)
     spread = float((z - centre).square().mean().sqrt())
     frames = [Frame(torch.zeros_like(centre))]
     if spread > 0 and np.isfinite(spread):
         frames += [Frame(centre, wanted / spread) for wanted in SPREADS]
-    aris = [
-        float(compare(validation, cluster_tasks(model, frame(z), local, starts=starts)).ari.mean()) for frame in frames
-    ]
-    best = int(np.argmax(aris))
-    return frames[best], aris[best]
+    return [(frame, compare(tasks, cluster_tasks(model, frame(z), local, starts=starts)).ari) for frame in frames]
 
 
 def validate_in_frame(model: ClusteringModel, x: Rows, tasks: Sequence[Task], _: TrainingConfig) -> float:
     """The ARI of validation tasks, in the frame that suits them best."""
-    return choose_frame(model, x, tasks, starts=2)[1]
+    return max(float(aris.mean()) for _, aris in try_frames(model, x, tasks, starts=2))
 
 
 def settings_of(method: Method) -> dict[str, Any]:
