@@ -226,8 +226,11 @@ def experiment(
     dataset: Annotated[str, typer.Option(help="A named data set, see `metaclust data list`.")] = "omniglot",
     splits: Annotated[int, typer.Option(help="Of the categories into training, validation, test.")] = 10,
     budget: Annotated[
-        str, typer.Option(help="quick (minutes, to try it), standard (an hour or two), paper (days).")
+        str, typer.Option(help="quick (minutes, to try it), short, standard (hours), paper (days).")
     ] = "standard",
+    methods: Annotated[
+        str | None, typer.Option(help="Only these of its methods, parted by commas.", show_default=False)
+    ] = None,
     out: Annotated[Path, typer.Option(help="The folder of results, tables and figures.")] = Path("results"),
     runs: Annotated[Path, typer.Option(help="The folder of trained models, which experiments share.")] = Path("runs"),
     root: Annotated[
@@ -252,6 +255,7 @@ def experiment(
         root=root,
         workers=workers,
         threads=threads,
+        methods=[method.strip() for method in methods.split(",")] if methods else None,
         progress=not quiet,
         render_only=render_only,
     )

@@ -40,6 +40,7 @@ BUDGETS = {
     budget.name: budget
     for budget in (
         Budget("quick", 60, 40, 2, 50, 10, 10, 2, 20),
+        Budget("short", 400, 300, 2, 200, 20, 60, 5, 50),
         Budget("standard", 1000, 800, 2, 500, 30, 100, 10, 100),
         Budget("paper", 10_000, 10_000, 4, 500, 100, 200, 200, 500, strided=False),
     )

@@ -32,6 +32,7 @@ def run_experiment(
     root: str | os.PathLike[str] | None = None,
     workers: int = 1,
     threads: int | None = None,
+    methods: Sequence[str] | None = None,
     progress: bool = True,
     render_only: bool = False,
 ) -> dict[str, Any]:
@@ -54,6 +55,12 @@ def run_experiment(
     told = Console(stderr=True, quiet=not progress, soft_wrap=True, highlight=False)
     if not render_only:
         cells = EXPERIMENTS[name].cells(lab.protocol.name, splits, lab)
+        if methods is not None:
+            known = {cell.method for cell in cells}
+            unknown = sorted(set(methods) - known)
+            if unknown:
+                raise ValueError(f"--methods {', '.join(unknown)}: {name} has {', '.join(sorted(known))}")
+            cells = [cell for cell in cells if cell.method in methods]
         told.print(f"{name} on {lab.protocol.name}: {EXPERIMENTS[name].about}", markup=False)
         told.print(str(lab.budget), markup=False)
         if threads is not None:
