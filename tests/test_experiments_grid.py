@@ -88,8 +88,8 @@ def test_a_fitted_method_is_kept_and_read_again(tmp_path, monkeypatch):
     lab = Lab("digits", TINY, tmp_path)
     first = lab.fitted("ours", 0, Setting(s=3))
     assert {path.name for path in tmp_path.rglob("*.safetensors")} == {
-        "ours-s3-t5.safetensors",
-        "proto-s3-t5.safetensors",
+        "ours-s3-t10.safetensors",
+        "proto-s3-t10.safetensors",
     }
     monkeypatch.setattr("metaclust.methods.base.Method.fit", lambda *_, **__: pytest.fail("it was fitted again"))
     again = lab.fitted("ours", 0, Setting(s=3))

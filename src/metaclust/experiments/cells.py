@@ -35,7 +35,6 @@ TIMED = ("ours", "proto", "ae", "siamese", "triplet", "nn", "vade", "pca", "flda
 SHOWN = ("ours", "proto", "ae", "triplet")
 STEPS_IN_TRAINING = (1, 3, 5, 10, 50, 100)
 STEPS_IN_TEST = (1, 2, 3, 5, 10, 20, 50, 100)
-PAPER_T = 10
 SHARES = (0.05, 0.1, 0.2, 0.4, 0.7, 1.0)
 """Of the training categories."""
 TIMED_STEPS = 20
@@ -94,7 +93,7 @@ def vb_steps_train(dataset: str, splits: int, lab: Lab) -> list[Cell]:
 def vb_steps_test(dataset: str, splits: int, lab: Lab) -> list[Cell]:
     """Steps of inference at the test, ten in training as in the paper."""
     return [
-        Cell("vb-steps-test", dataset, "ours", split, Setting(t=PAPER_T), steps)
+        Cell("vb-steps-test", dataset, "ours", split, steps=steps)
         for split in range(splits)
         for steps in STEPS_IN_TEST
     ]
