@@ -245,3 +245,24 @@ def test_empty_cells_are_filled_if_asked_for(folder):
     code, out, _ = run("cluster", "o.safetensors", "gap.csv", "--out", "c.csv", "--json")
     assert (code, json.loads(out)["rows"]) == (0, 16)
     assert np.isfinite(pl.read_csv("c.csv")["confidence"].to_numpy()).all()
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        (("--steps", "-1"), "steps=-1: it must be a whole number of 0 or more"),
+        (("--seed", "-1"), "seed=-1"),
+        (("--max-clusters", "0"), "max_clusters=0"),
+    ],
+)
+def test_settings_are_refused_before_the_data_are_read(option, message, folder, monkeypatch):
+    monkeypatch.setattr("metaclust.commands.read", lambda *_: pytest.fail("the data were read"))
+    code, _, err = run(*TRAIN, *option)
+    assert code == 2
+    assert message in err
+
+
+def test_resuming_where_there_is_no_run_is_said(folder):
+    code, _, err = run(*TRAIN, "--resume")
+    assert code == 0
+    assert "There is no run to go on with in o.safetensors.run: this one starts anew." in err

@@ -41,12 +41,15 @@ def train_model(
             )
         shutil.rmtree(run)
     choose_device(settings["device"])
+    estimator = MetaClusterer(**settings)
+    estimator.check_settings()
+    told = Console(stderr=True, quiet=not settings["progress"], soft_wrap=True, highlight=False)
+    if resume and not run.exists():
+        told.print(f"There is no run to go on with in {run}: this one starts anew.", markup=False)
     rows = read(data, reading, settings["progress"])
     if rows.labels is None:
         raise DataError(f"{data} has no labels to learn from: name their column with --label ({rows})")
-    told = Console(stderr=True, quiet=not settings["progress"], soft_wrap=True, highlight=False)
     told.print(f"If this is interrupted, go on with: {go_on}", markup=False)
-    estimator = MetaClusterer(**settings)
     started = time.perf_counter()
     try:
         estimator.fit(rows, folder=run, resume=resume)

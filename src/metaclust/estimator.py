@@ -129,7 +129,7 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         Some of the categories are kept from training and choose the weights that cluster them best. With ``folder`` the
         run is kept there, and ``resume=True`` goes on with one that was interrupted.
         """
-        self._check_settings()
+        self.check_settings()
         rows = self._rows(X, y, training=True).without_small_categories()
         preparation, rows = fit_preparation(
             rows, scaling=self.scaling, text=self.text, embedding_model=self.embedding_model
@@ -166,7 +166,7 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         The rows are clustered together: other rows beside them may change the clusters.
         """
         check_is_fitted(self, "model_")
-        self._check_settings()
+        self.check_settings()
         limit = int(self.max_clusters) if max_clusters is None else max_clusters
         check_count("max_clusters", limit)
         limit = int(limit)
@@ -291,7 +291,7 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         if "task_rows" in settings:
             settings["task_rows"] = tuple(settings["task_rows"])
         estimator = cls(**{**settings, "device": device})
-        estimator._check_settings()
+        estimator.check_settings()
         estimator.preparation_ = preparation_from(described)
         if estimator.preparation_.input_shape != model.config.input_shape:
             raise DataError(
@@ -359,9 +359,11 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         tasks = replace(sampler, categories=order[:held], augment=None).fixed(VALIDATION_TASKS) if held else []
         return sampler, tasks
 
-    def _check_settings(self) -> None:
+    def check_settings(self) -> None:
+        """Before anything is read or trained: a setting that cannot be is an error that names it."""
         for name in ("max_clusters", "min_cluster_size", "restarts"):
             check_count(name, getattr(self, name))
+        TrainingConfig(pretrain_steps=self.pretrain_steps, steps=self.steps)
         for name, most in (("confidence", 1.0), ("validation", 0.8)):
             value = getattr(self, name)
             if not isinstance(value, int | float | np.number) or not 0 <= value <= most:
