@@ -21,6 +21,8 @@ from metaclust.experiments.lab import Lab, Setting
 from metaclust.experiments.problems import PROTOCOLS, load, problem_of, protocol_of
 from metaclust.methods import METHODS
 
+pytestmark = pytest.mark.usefixtures("_without_type_checks")
+
 TINY = Budget("tiny", 2, 2, 1, 2, 2, 3, 1, 2)
 
 
@@ -241,7 +243,7 @@ def test_an_experiment_writes_its_table_and_figure(name, tmp_path, tiny, monkeyp
     [
         ({"name": "table9"}, "'table9' is not an experiment: choose one of table1, ablation"),
         ({"dataset": "mnist"}, "--dataset mnist: choose one of omniglot"),
-        ({"budget": "huge"}, "--budget huge: choose one of quick, standard, paper"),
+        ({"budget": "huge"}, "--budget huge: choose one of quick, short, standard, paper"),
         ({"splits": 0}, "--splits 0: it must be 1 or more"),
         ({"workers": 0}, "--workers 0: it must be 1 or more"),
     ],

@@ -93,9 +93,7 @@ def vb_steps_train(dataset: str, splits: int, lab: Lab) -> list[Cell]:
 def vb_steps_test(dataset: str, splits: int, lab: Lab) -> list[Cell]:
     """Steps of inference at the test, ten in training as in the paper."""
     return [
-        Cell("vb-steps-test", dataset, "ours", split, steps=steps)
-        for split in range(splits)
-        for steps in STEPS_IN_TEST
+        Cell("vb-steps-test", dataset, "ours", split, steps=steps) for split in range(splits) for steps in STEPS_IN_TEST
     ]
 
 

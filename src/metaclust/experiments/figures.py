@@ -29,11 +29,14 @@ def new_figure(columns: int = 1, rows: int = 1, size: tuple[float, float] = (5.6
 
 def save(figure: Any, stem: Path) -> list[Path]:
     """Both formats, without dates, so that the same figure is the same file."""
+    from matplotlib import rc_context
+
     paths = []
     for ending, about in ((".png", {"Software": None}), (".svg", {"Date": None})):
         path = stem.with_name(stem.name + ending)
         beside = path.with_name(f".{path.name}")
-        figure.savefig(beside, format=ending[1:], dpi=150, metadata=about)
+        with rc_context({"svg.hashsalt": "metaclust"}):
+            figure.savefig(beside, format=ending[1:], dpi=150, metadata=about)
         beside.replace(path)
         paths.append(path)
     return paths

@@ -44,7 +44,7 @@ PROTOCOLS = {
         Protocol("patent", "Patent", dropout=0.1),
         Protocol("dmoz", "Dmoz", dropout=0.1),
         Protocol("icons", rows=20, augment=ImageAugmentation()),
-        Protocol("digits"),
+        Protocol("digits", rows=20),
         Protocol("clinc150", rows=40, dropout=0.1),
         Protocol("banking77", rows=40, dropout=0.1),
         Protocol("wordnet", rows=40, dropout=0.1),
