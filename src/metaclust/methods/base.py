@@ -30,6 +30,17 @@ SPREADS = (1.0, 2.0, 4.0, 8.0, 16.0)
 FRAME_STARTS = 3
 
 
+@dataclass(frozen=True)
+class Lesson:
+    """What a method learns from: the arguments of :meth:`Method.fit`."""
+
+    sampler: TaskSampler
+    validation: Sequence[Task] = ()
+    start: Method | None = None
+    folder: str | os.PathLike[str] | None = None
+    progress: bool = False
+
+
 class Method(ABC):
     """One row of the paper's tables.
 
@@ -68,19 +79,12 @@ class Method(ABC):
         started = time.perf_counter()
         with torch.random.fork_rng([]):
             torch.manual_seed(self.training.seed)
-            self.learn(sampler, validation, start, folder, progress)
+            self.learn(Lesson(sampler, validation, start, folder, progress))
         self.seconds = time.perf_counter() - started
         return self
 
     @abstractmethod
-    def learn(
-        self,
-        sampler: TaskSampler,
-        validation: Sequence[Task],
-        start: Method | None,
-        folder: str | os.PathLike[str] | None,
-        progress: bool,
-    ) -> None:
+    def learn(self, lesson: Lesson) -> None:
         """What :meth:`fit` does."""
 
     @abstractmethod
@@ -160,37 +164,27 @@ class EncoderMethod(Method):
         """A model with the weights of a beginner."""
         return ClusteringModel(self.config)
 
-    def learn(
-        self,
-        sampler: TaskSampler,
-        validation: Sequence[Task],
-        start: Method | None,
-        folder: str | os.PathLike[str] | None,
-        progress: bool,
-    ) -> None:
+    def learn(self, lesson: Lesson) -> None:
         self.model = self.build()
-        self.learn_encoder(sampler, validation, start, folder, progress)
+        self.learn_encoder(lesson)
         self.model.eval()
-        if validation:
-            self.frame, self.validation_ari = choose_frame(self.model, sampler.x, validation)
+        if lesson.validation:
+            self.frame, self.validation_ari = choose_frame(self.model, lesson.sampler.x, lesson.validation)
 
-    def learn_encoder(
-        self,
-        sampler: TaskSampler,
-        validation: Sequence[Task],
-        start: Method | None,
-        folder: str | os.PathLike[str] | None,
-        progress: bool,
-    ) -> None:
+    def learn_encoder(self, lesson: Lesson) -> None:
         """Train ``self.model`` on the objective."""
+        self.run(self.model, lesson, self.training)
+
+    def run(self, model: ClusteringModel, lesson: Lesson, training: TrainingConfig) -> None:
+        """Train a model on the objective of the method, in the lesson's folder."""
         train(
-            self.model,
-            sampler,
-            validation,
-            self.training,
-            folder=folder,
-            resume=folder is not None,
-            progress=progress,
+            model,
+            lesson.sampler,
+            lesson.validation,
+            training,
+            folder=lesson.folder,
+            resume=lesson.folder is not None,
+            progress=lesson.progress,
             objective=self.objective,
         )
 

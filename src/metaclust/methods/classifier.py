@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -11,8 +9,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from metaclust.augmentation import ImageAugmentation
-from metaclust.episodes import Batch, Task, TaskSampler
-from metaclust.methods.base import Method, validate_in_frame
+from metaclust.episodes import Batch, TaskSampler
+from metaclust.methods.base import Lesson, validate_in_frame
 from metaclust.methods.headed import HeadedMethod, HeadedModel
 from metaclust.model import ClusteringModel
 from metaclust.training import Objective, TrainingConfig
@@ -49,15 +47,9 @@ class Classifier(HeadedMethod):
     def new_head(self, sampler: TaskSampler) -> nn.Module:
         return CategoryHead(self.config.representation, torch.from_numpy(sampler.categories))
 
-    def learn_encoder(
-        self,
-        sampler: TaskSampler,
-        validation: Sequence[Task],
-        start: Method | None,
-        folder: str | os.PathLike[str] | None,
-        progress: bool,
-    ) -> None:
+    def learn_encoder(self, lesson: Lesson) -> None:
         # A category that is turned is another one, of which the classifier has no output.
+        sampler = lesson.sampler
         if isinstance(sampler.augment, ImageAugmentation):
             sampler = replace(sampler, augment=replace(sampler.augment, turn_categories=False))
-        super().learn_encoder(sampler, validation, start, folder, progress)
+        super().learn_encoder(replace(lesson, sampler=sampler))

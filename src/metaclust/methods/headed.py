@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from abc import abstractmethod
-from collections.abc import Sequence
 
 from torch import nn
 
-from metaclust.episodes import Task, TaskSampler
-from metaclust.methods.base import EncoderMethod, Method
+from metaclust.episodes import TaskSampler
+from metaclust.methods.base import EncoderMethod, Lesson
 from metaclust.model import ClusteringModel, ModelConfig
-from metaclust.training import train
 
 
 class HeadedModel(ClusteringModel):
@@ -29,23 +26,7 @@ class HeadedMethod(EncoderMethod):
     def new_head(self, sampler: TaskSampler) -> nn.Module:
         """What the encoder is trained with."""
 
-    def learn_encoder(
-        self,
-        sampler: TaskSampler,
-        validation: Sequence[Task],
-        start: Method | None,
-        folder: str | os.PathLike[str] | None,
-        progress: bool,
-    ) -> None:
-        whole = HeadedModel(self.config, self.new_head(sampler))
-        train(
-            whole,
-            sampler,
-            validation,
-            self.training,
-            folder=folder,
-            resume=folder is not None,
-            progress=progress,
-            objective=self.objective,
-        )
+    def learn_encoder(self, lesson: Lesson) -> None:
+        whole = HeadedModel(self.config, self.new_head(lesson.sampler))
+        self.run(whole, lesson, self.training)
         self.model.encoder.load_state_dict(whole.encoder.state_dict())

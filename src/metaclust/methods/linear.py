@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from abc import abstractmethod
-from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -12,8 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from metaclust.data.sparse import dense
-from metaclust.episodes import Task, TaskSampler
-from metaclust.methods.base import EncoderMethod, Method, Rows
+from metaclust.methods.base import EncoderMethod, Lesson, Rows
 from metaclust.model import ClusteringModel
 
 
@@ -50,14 +47,8 @@ class LinearMethod(EncoderMethod):
         width = int(np.prod(self.config.input_shape))
         return ClusteringModel(self.config, LinearMap(width, self.config.representation))
 
-    def learn_encoder(
-        self,
-        sampler: TaskSampler,
-        validation: Sequence[Task],
-        start: Method | None,
-        folder: str | os.PathLike[str] | None,
-        progress: bool,
-    ) -> None:
+    def learn_encoder(self, lesson: Lesson) -> None:
+        sampler = lesson.sampler
         rows = np.flatnonzero(np.isin(sampler.y, sampler.categories))
         x = training_rows(sampler.x, rows)
         columns = min(self.config.representation, *x.shape)

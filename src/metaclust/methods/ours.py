@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
 from dataclasses import replace
 
-from metaclust.episodes import Task, TaskSampler
-from metaclust.methods.base import EncoderMethod, Method
+from metaclust.methods.base import EncoderMethod, Lesson
 from metaclust.model import ModelConfig
-from metaclust.training import TrainingConfig, train
+from metaclust.training import TrainingConfig
 
 
 class Ours(EncoderMethod):
@@ -22,16 +19,9 @@ class Ours(EncoderMethod):
     def adapt(cls, config: ModelConfig, training: TrainingConfig) -> tuple[ModelConfig, TrainingConfig]:
         return config, training
 
-    def learn_encoder(
-        self,
-        sampler: TaskSampler,
-        validation: Sequence[Task],
-        start: Method | None,
-        folder: str | os.PathLike[str] | None,
-        progress: bool,
-    ) -> None:
-        training = self.training
+    def learn_encoder(self, lesson: Lesson) -> None:
+        training, start = self.training, lesson.start
         if isinstance(start, EncoderMethod) and training.pretrain_steps:
             self.model.encoder.load_state_dict(start.model.encoder.state_dict())
             training = replace(training, pretrain_steps=0)
-        train(self.model, sampler, validation, training, folder=folder, resume=folder is not None, progress=progress)
+        self.run(self.model, lesson, training)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -16,9 +15,9 @@ from torch import Tensor, nn
 
 from metaclust.checkpoint import CheckpointError
 from metaclust.data.sparse import dense
-from metaclust.episodes import Task, TaskSampler
+from metaclust.episodes import Task
 from metaclust.methods.autoencoder import new_decoder, reconstruction_loss
-from metaclust.methods.base import Method, Rows
+from metaclust.methods.base import Lesson, Method, Rows
 from metaclust.model import ModelConfig, default_encoder
 from metaclust.training import TrainingConfig, learning_rate
 
@@ -84,14 +83,7 @@ class VaDE(Method):
         super().__init__(config, training)
         self.network = VaDENetwork(self.config, self.config.max_clusters)
 
-    def learn(
-        self,
-        sampler: TaskSampler,
-        validation: Sequence[Task],
-        start: Method | None,
-        folder: str | os.PathLike[str] | None,
-        progress: bool,
-    ) -> None:
+    def learn(self, lesson: Lesson) -> None:
         self.network = VaDENetwork(self.config, self.config.max_clusters).eval()
 
     @torch.no_grad()
