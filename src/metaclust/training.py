@@ -132,7 +132,7 @@ def train(
     continuous ARI.
     """
     config = config or TrainingConfig()
-    objective = objective or Objective()
+    objective = objective or Objective("ari", ari_loss, validate)
     store = RunFolder(Path(folder), run_settings(model, sampler, config, objective)) if folder is not None else None
     device = model.device
     state = Run()
@@ -258,9 +258,9 @@ def validate(model: ClusteringModel, x: Tensor | SparseRows, tasks: Sequence[Tas
 class Objective:
     """What is minimised, and the figure of which the largest is best."""
 
-    name: str = "ari"
-    loss: Loss = ari_loss
-    validate: Validate = validate
+    name: str
+    loss: Loss
+    validate: Validate
 
 
 def run_settings(
