@@ -103,7 +103,10 @@ def table1(records: Sequence[Record], dataset: str) -> Table:
     groups = {method: [record for record in records if record["method"] == method] for method in order}
     groups = {method: group for method, group in groups.items() if group}
     scores = {method: by_split(group) for method, group in groups.items()}
-    best = not_worse({method: values for method, values in scores.items() if not method.endswith(TOLD)})
+    most = max(len(values) for values in scores.values())
+    # Rows whose splits are not all done are not ranked either.
+    ranked = {name: values for name, values in scores.items() if not name.endswith(TOLD) and len(values) == most}
+    best = not_worse(ranked)
     rows: list[list[str]] = []
     numbers: list[dict[str, object]] = []
     for method, group in groups.items():
@@ -111,7 +114,11 @@ def table1(records: Sequence[Record], dataset: str) -> Table:
         own = list(by_split(group, "own_start").values())
         off = float(np.mean(list(by_split(group, figure="k_error").values())))
         mean, error = mean_error(values)
-        p = probability(scores["ours"], scores[method]) if "ours" in scores and method != "ours" else None
+        p = (
+            probability(scores["ours"], scores[method])
+            if "ours" in scores and method != "ours" and len(values) > 1
+            else None
+        )
         rows.append(
             [
                 title_of(method),
