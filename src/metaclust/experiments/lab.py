@@ -15,7 +15,7 @@ from filelock import FileLock
 from numpy.typing import NDArray
 
 from metaclust.data.named import Dataset
-from metaclust.evaluation import Evaluation, compare
+from metaclust.evaluation import Evaluation, compare, local_tasks
 from metaclust.experiments.budgets import Budget
 from metaclust.experiments.problems import Problem, load, problem_of, protocol_of
 from metaclust.methods import METHODS, EncoderMethod, Method, load_method
@@ -123,9 +123,9 @@ class Lab:
         problem = self.problem(split)
         if not isinstance(method, EncoderMethod):
             raise TypeError(f"{method.name} has no representations before it is given a task")
-        rows = np.unique(np.concatenate([task.rows for task in problem.test]))
+        rows, local = local_tasks(problem.test)
         z = method.transform(problem.x[rows]).numpy()
-        return [z[np.searchsorted(rows, task.rows)] for task in problem.test]
+        return [z[task.rows] for task in local]
 
 
 def summary(result: Evaluation) -> dict[str, Any]:
