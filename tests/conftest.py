@@ -10,7 +10,9 @@ import torch
 from hypothesis import settings
 
 from metaclust.mixture import (
+    PAPER,
     Posterior,
+    Prior,
     component_family,
     em_steps,
     expectation_maximization,
@@ -30,6 +32,7 @@ class Fit:
     components: str
     mean_covariance: str = "unit"
     em: bool = False
+    prior: Prior = PAPER
 
     def __call__(self, z: torch.Tensor, logits: torch.Tensor, alpha: Any = 1.0, **options: Any) -> Posterior:
         options["components"] = self.components
@@ -38,7 +41,7 @@ class Fit:
         return variational_bayes(z, logits, alpha=alpha, mean_covariance=self.mean_covariance, **options)
 
     def steps(self, z: torch.Tensor, logits: torch.Tensor, alpha: Any = 1.0, mask: Any = None) -> Iterator[Posterior]:
-        family = component_family(self.components, self.mean_covariance)
+        family = component_family(self.components, self.mean_covariance, self.prior)
         if self.em:
             return em_steps(z, logits, family, mask)
         return vb_steps(z, logits, family, torch.as_tensor(alpha, dtype=torch.float64), mask)

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 from itertools import islice
 
 import numpy as np
@@ -11,6 +12,7 @@ from scipy import integrate, stats
 from scipy.special import betaln, digamma
 from torch.distributions import Beta, Categorical, Gamma, MixtureSameFamily, MultivariateNormal, kl_divergence
 
+from metaclust.mixture import Prior
 from metaclust.mixture.inference import PSEUDO_ROWS, variational_bayes
 
 TASKS, SHAPES, STEPS = 50, 20, 10
@@ -42,6 +44,12 @@ def test_no_step_of_vb_lowers_the_bound(vb_fit, seed):
     assert largest_fall(vb_fit.steps(*batch(seed))) <= 1e-10
 
 
+@pytest.mark.parametrize("seed", range(SHAPES // 4))
+def test_no_step_of_vb_lowers_the_bound_under_a_prior_for_each_task(vb_fit, seed):
+    prior = Prior(*torch.tensor(10 ** np.random.default_rng([seed, 3]).uniform(-1, 1, (3, TASKS))))
+    assert largest_fall(replace(vb_fit, prior=prior).steps(*batch(seed))) <= 1e-10
+
+
 @pytest.mark.parametrize("seed", range(SHAPES))
 def test_no_step_of_em_lowers_the_likelihood(em_fit, seed):
     assert largest_fall(em_fit.steps(*batch(seed, rows_per_component=10))) <= 1e-10
@@ -65,14 +73,16 @@ def expected_log_det(dof, scale):
 
 
 def wishart_kl(dof, scale, prior_dof, prior_scale):
-    """From scipy's entropy and density: -H(q) - E_q[log p]; the prior's log density is linear in E[Lambda]."""
-    assert prior_dof == len(scale) + 1
+    """From scipy's entropy and density: -H(q) - E_q[log p], whose log density is linear in Lambda and log |Lambda|."""
+    width = len(scale)
     expected_trace = np.trace(np.linalg.solve(prior_scale, dof * scale))
+    more = expected_log_det(dof, scale) - np.linalg.slogdet(prior_scale)[1]
     at_scale = stats.wishart.logpdf(prior_scale, prior_dof, prior_scale)
-    return -stats.wishart.entropy(dof, scale) - (at_scale + (len(scale) - expected_trace) / 2)
+    density = at_scale + (prior_dof - width - 1) / 2 * more + (width - expected_trace) / 2
+    return -stats.wishart.entropy(dof, scale) - density
 
 
-def component_terms(z, posterior, k):
+def component_terms(z, posterior, k, prior):
     """(E[log N(z_n | k)] for each row, KL of the component's parameters from their prior)."""
     parameters, width = posterior.parameters, z.shape[-1]
     theta, a, b = parameters.theta[k], parameters.a[k], parameters.b[k]
@@ -80,29 +90,38 @@ def component_terms(z, posterior, k):
     if b.ndim:
         scale, kappa = b.inverse(), parameters.kappa[k]
         precision, covariance, log_det = a * scale, b / (a * kappa), expected_log_det(a.item(), scale.numpy())
-        mean_kl = kl_divergence(MultivariateNormal(theta, covariance), MultivariateNormal(zero, kappa * covariance))
-        kl = mean_kl + wishart_kl(a.item(), scale.numpy(), width + 1, np.eye(width) / (width + 1))
+        wide = MultivariateNormal(zero, kappa / prior.mean_precision * covariance)
+        dof = width - 1 + 2 * prior.shape
+        prior_scale = np.eye(width) * prior.shape / (prior.rate * dof)
+        kl = kl_divergence(MultivariateNormal(theta, covariance), wide)
+        kl = kl + wishart_kl(a.item(), scale.numpy(), dof, prior_scale)
     else:
         precision, covariance = a / b * eye, parameters.s[k] * eye
         log_det = width * (digamma(a.item()) - math.log(b.item()))
-        one = torch.ones((), dtype=z.dtype)
-        kl = kl_divergence(MultivariateNormal(theta, covariance), MultivariateNormal(zero, eye))
-        kl = kl + kl_divergence(Gamma(a, b), Gamma(one, one))
+        gamma = Gamma(*torch.tensor([prior.shape, prior.rate], dtype=z.dtype))
+        wide = MultivariateNormal(zero, eye / prior.mean_precision)
+        kl = kl_divergence(MultivariateNormal(theta, covariance), wide) + kl_divergence(Gamma(a, b), gamma)
     square = torch.stack([(row - theta) @ precision @ (row - theta) for row in z]) + (precision @ covariance).trace()
     return 0.5 * (log_det - width * math.log(2 * math.pi) - square), kl
 
 
+def some_prior(seed):
+    return Prior(*(10 ** np.random.default_rng([seed, 2]).uniform(-1, 1, 3)))
+
+
+@pytest.mark.parametrize("papers", [True, False], ids=["paper's prior", "other prior"])
 @pytest.mark.parametrize("seed", range(12))
-def test_the_bound_of_vb_is_the_sum_of_its_terms(vb_fit, seed):
+def test_the_bound_of_vb_is_the_sum_of_its_terms(vb_fit, seed, papers):
     z, logits, alpha = small_problem(seed, components=1 + seed % 4, width=1 + seed % 3)
-    posterior = vb_fit(z, logits, alpha=alpha, steps=3)
+    components = Prior() if papers else some_prior(seed)
+    posterior = vb_fit(z, logits, alpha=alpha, steps=3, prior=components)
     prior = Beta(torch.ones((), dtype=z.dtype), torch.tensor(alpha, dtype=z.dtype))
     total, log_left = 0.0, 0.0
     for k in range(logits.shape[-1]):
         gamma1, gamma2 = posterior.sticks.gamma1[k], posterior.sticks.gamma2[k]
         whole = digamma((gamma1 + gamma2).item())
         log_weight, log_left = log_left + digamma(gamma1.item()) - whole, log_left + digamma(gamma2.item()) - whole
-        log_likelihood, kl = component_terms(z, posterior, k)
+        log_likelihood, kl = component_terms(z, posterior, k, components)
         r = posterior.r[:, k]
         total += (r * (log_weight + log_likelihood - r.log())).sum() - kl - kl_divergence(Beta(gamma1, gamma2), prior)
     torch.testing.assert_close(posterior.bound, total, rtol=1e-10, atol=1e-10)

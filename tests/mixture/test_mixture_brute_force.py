@@ -7,6 +7,7 @@ import pytest
 import torch
 from scipy.special import digamma
 
+from metaclust.mixture import Prior
 from metaclust.mixture.inference import PSEUDO_ROWS
 
 STEPS = 10
@@ -31,21 +32,21 @@ def stick_breaking(count, alpha):
     return log_weights
 
 
-def spherical(z, r, alpha, optimal):
+def spherical(z, r, alpha, optimal, prior):
     (rows, width), components = z.shape, r.shape[1]
     theta, s = np.zeros((components, width)), np.ones(components)
-    a, b = np.ones(components), np.ones(components)
+    a, b = np.full(components, prior.shape), np.full(components, prior.rate)
     for _ in range(STEPS):
         count = [sum(r[n, k] for n in range(rows)) for k in range(components)]
         log_weights = stick_breaking(count, alpha)
         scores = np.zeros_like(r)
         for k in range(components):
             beta = a[k] / b[k]
-            theta[k] = beta * sum(r[n, k] * z[n] for n in range(rows)) / (1 + beta * count[k])
-            s[k] = 1 / (1 + beta * count[k]) if optimal else 1
+            theta[k] = beta * sum(r[n, k] * z[n] for n in range(rows)) / (prior.mean_precision + beta * count[k])
+            s[k] = 1 / (prior.mean_precision + beta * count[k]) if optimal else 1
             square = [sum((z[n] - theta[k]) ** 2) + width * s[k] for n in range(rows)]
-            a[k] = 1 + width / 2 * count[k]
-            b[k] = 1 + sum(r[n, k] * square[n] for n in range(rows)) / 2
+            a[k] = prior.shape + width / 2 * count[k]
+            b[k] = prior.rate + sum(r[n, k] * square[n] for n in range(rows)) / 2
             for n in range(rows):
                 log_precision = digamma(a[k]) - math.log(b[k]) - math.log(2 * math.pi)
                 scores[n, k] = log_weights[k] + width / 2 * log_precision - a[k] / b[k] / 2 * square[n]
@@ -53,19 +54,21 @@ def spherical(z, r, alpha, optimal):
     return r, theta, a, b, log_weights
 
 
-def full(z, r, alpha):
+def full(z, r, alpha, prior):
     (rows, width), components = z.shape, r.shape[1]
     theta = np.zeros((components, width))
     a, b = np.zeros(components), np.zeros((components, width, width))
+    degrees = width - 1 + 2 * prior.shape
     for _ in range(STEPS):
         count = [sum(r[n, k] for n in range(rows)) for k in range(components)]
         log_weights = stick_breaking(count, alpha)
         scores = np.zeros_like(r)
         for k in range(components):
-            kappa = 1 + count[k]
+            kappa = prior.mean_precision + count[k]
             theta[k] = sum(r[n, k] * z[n] for n in range(rows)) / kappa
-            a[k] = width + 1 + count[k]
-            b[k] = (width + 1) * np.eye(width) + np.outer(theta[k], theta[k])
+            a[k] = degrees + count[k]
+            b[k] = degrees * prior.rate / prior.shape * np.eye(width)
+            b[k] += prior.mean_precision * np.outer(theta[k], theta[k])
             for n in range(rows):
                 b[k] += r[n, k] * np.outer(z[n] - theta[k], z[n] - theta[k])
             scale = np.linalg.inv(b[k])
@@ -106,13 +109,13 @@ def em(z, r, spherical_components):
     return r, theta, np.array(count), np.array(count)[:, None, None] * covariance, log_weights
 
 
-def brute_force(fit, z, logits, alpha):
+def brute_force(fit, z, logits, alpha, prior):
     r = softmax_rows(logits)
     if fit.em:
         return em(z, r, fit.components == "spherical")
     if fit.components == "full":
-        return full(z, r, alpha)
-    return spherical(z, r, alpha, fit.mean_covariance == "optimal")
+        return full(z, r, alpha, prior)
+    return spherical(z, r, alpha, fit.mean_covariance == "optimal", prior)
 
 
 def problem(seed, em):
@@ -126,13 +129,25 @@ def problem(seed, em):
     return z, rng.normal(size=(rows, components)) * (1 if em else 10 ** rng.uniform(-1, 1)), alpha
 
 
+def compare(posterior, expected, seed):
+    r, theta, a, b, log_weights = expected
+    np.testing.assert_allclose(posterior.r, r, rtol=0, atol=1e-10, err_msg=f"r, problem {seed}")
+    for name, value in {"theta": theta, "a": a, "b": b, "log_weights": log_weights}.items():
+        ours = getattr(posterior, name)
+        np.testing.assert_allclose(ours, value, rtol=1e-10, atol=1e-10, err_msg=f"{name}, problem {seed}")
+
+
 @pytest.mark.parametrize("block", range(4))
 def test_ten_steps_equal_the_loops(fit, block):
     for seed in range(block * PROBLEMS // 4, (block + 1) * PROBLEMS // 4):
         z, logits, alpha = problem(seed, fit.em)
         posterior = fit(torch.tensor(z), torch.tensor(logits), alpha=alpha, steps=STEPS)
-        r, theta, a, b, log_weights = brute_force(fit, z, logits, alpha)
-        np.testing.assert_allclose(posterior.r, r, rtol=0, atol=1e-10, err_msg=f"r, problem {seed}")
-        for name, value in {"theta": theta, "a": a, "b": b, "log_weights": log_weights}.items():
-            ours = getattr(posterior, name)
-            np.testing.assert_allclose(ours, value, rtol=1e-10, atol=1e-10, err_msg=f"{name}, problem {seed}")
+        compare(posterior, brute_force(fit, z, logits, alpha, Prior()), seed)
+
+
+def test_ten_steps_under_another_prior_equal_the_loops(vb_fit):
+    for seed in range(PROBLEMS // 4):
+        z, logits, alpha = problem(seed, em=False)
+        prior = Prior(*(10 ** np.random.default_rng([seed, 1]).uniform(-1.5, 1.5, 3)))
+        posterior = vb_fit(torch.tensor(z), torch.tensor(logits), alpha=alpha, steps=STEPS, prior=prior)
+        compare(posterior, brute_force(vb_fit, z, logits, alpha, prior), seed)

@@ -3,6 +3,8 @@
 import pytest
 import torch
 
+from metaclust.mixture import Prior
+
 
 def inputs(seed, rows, components, width):
     generator = torch.Generator().manual_seed(seed)
@@ -50,3 +52,14 @@ def test_each_task_has_its_own_alpha_and_its_gradient(vb_fit):
     torch.testing.assert_close(batch, torch.stack(alone))
     torch.testing.assert_close(together, apart)
     assert (apart != 0).all()
+
+
+def test_gradients_in_the_prior_equal_finite_differences(vb_fit):
+    z, logits = (x.detach() for x in inputs(0, rows=5, components=3, width=2))
+    logs = tuple(torch.tensor(value, dtype=torch.float64, requires_grad=True) for value in (-0.5, 0.4, 1.1))
+
+    def outputs(*logs):
+        posterior = vb_fit(z, logits, steps=3, prior=Prior(*(value.exp() for value in logs)))
+        return posterior.r, posterior.bound, posterior.theta, posterior.b
+
+    assert torch.autograd.gradcheck(outputs, logs)

@@ -8,10 +8,13 @@ from metaclust.mixture.inference import (
     variational_bayes,
     vb_steps,
 )
+from metaclust.mixture.prior import PAPER, Prior
 from metaclust.mixture.statistics import Statistics
 
 __all__ = [
+    "PAPER",
     "Posterior",
+    "Prior",
     "Statistics",
     "component_family",
     "em_steps",

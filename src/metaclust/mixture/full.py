@@ -1,8 +1,8 @@
-"""Full-covariance components: Lambda_k ~ Wishart(nu0, W0), mu_k | Lambda_k ~ N(0, Lambda_k^-1).
+"""Full-covariance components: Lambda_k ~ Wishart(nu0, W0), mu_k | Lambda_k ~ N(0, (l0 Lambda_k)^-1).
 
 q(mu_k, Lambda_k) is Normal-Wishart with mean theta_k, kappa_k, a_k degrees of freedom and the
 inverse scale matrix b_k, so that E[Lambda_k] = a_k b_k^-1, as a_k / b_k is for spherical ones.
-The prior nu0 = S + 1, W0^-1 = (S + 1) I has E[Lambda] = I and is Gamma(1, 1) at S = 1.
+The prior nu0 = S - 1 + 2 a0, W0^-1 = nu0 b0 / a0 I has E[Lambda] = a0 / b0 I and is Gamma(a0, b0) at S = 1.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from metaclust.mixture.prior import PAPER, Prior
 from metaclust.mixture.spherical import LOG_2PI
 from metaclust.mixture.statistics import Statistics, row_weights
 
@@ -31,6 +32,14 @@ class FullParameters:
 class Full:
     """The component family; the joint q(mu_k, Lambda_k) is updated in closed form."""
 
+    prior: Prior = PAPER
+
+    def wishart(self, like: Float[Tensor, "*task k"], width: int) -> tuple[Tensor, Tensor, Tensor]:
+        """l0, nu0 and w0 (W0^-1 = w0 I) of each component."""
+        precision, shape, rate = (torch.as_tensor(value, dtype=like.dtype) for value in self.prior.columns())
+        nu0 = width - 1 + 2 * shape
+        return tuple(value.to(like.device).expand_as(like) for value in (precision, nu0, nu0 * rate / shape))  # type: ignore[return-value]
+
     def features(
         self, z: Float[Tensor, "*task n s"], mask: Bool[Tensor, "*task n"] | None = None
     ) -> Float[Tensor, "*task n f"]:
@@ -44,18 +53,18 @@ class Full:
 
     def start(self, features: Float[Tensor, "*task n f"], k: int) -> FullParameters:
         width = features.shape[-1] - 1
-        one = features.new_ones((*features.shape[:-2], k))
-        theta = features.new_zeros((*one.shape, width))
-        b = (width + 1) * identity(theta).expand(*one.shape, width, width)
-        return FullParameters(theta, one, one * (width + 1), b, torch.linalg.cholesky(b))
+        kappa, a, scale = self.wishart(features.new_empty((*features.shape[:-2], k)), width)
+        theta = features.new_zeros((*kappa.shape, width))
+        b = scale[..., None, None] * identity(theta)
+        return FullParameters(theta, kappa, a, b, torch.linalg.cholesky(b))
 
     def update(self, statistics: Statistics, previous: FullParameters) -> FullParameters:
-        """kappa = 1 + N_k, theta = sum r z / kappa, a = nu0 + N_k, b = W0^-1 + sum r z z^T - kappa theta theta^T."""
-        width = statistics.first.shape[-1]
-        kappa = 1 + statistics.count
+        """kappa = l0 + N_k, theta = sum r z / kappa, a = nu0 + N_k, b = W0^-1 + sum r z z^T - kappa theta theta^T."""
+        precision, nu0, scale = self.wishart(statistics.count, statistics.first.shape[-1])
+        kappa = precision + statistics.count
         theta = statistics.first / kappa[..., None]
-        b = scatter_matrix(theta, kappa, statistics) + (width + 1) * identity(theta)
-        return FullParameters(theta, kappa, width + 1 + statistics.count, b, torch.linalg.cholesky(b))
+        b = scatter_matrix(theta, kappa, statistics) + scale[..., None, None] * identity(theta)
+        return FullParameters(theta, kappa, nu0 + statistics.count, b, torch.linalg.cholesky(b))
 
     def expected_log_likelihood(
         self, features: Float[Tensor, "*task n f"], parameters: FullParameters
@@ -70,15 +79,15 @@ class Full:
         """KL of the Normal-Wishart posterior from its prior, every constant included."""
         theta, kappa, a = parameters.theta, parameters.kappa, parameters.a
         width = theta.shape[-1]
-        nu0 = torch.full_like(a, width + 1)
+        precision, nu0, scale = self.wishart(a, width)
         inverse = torch.cholesky_inverse(parameters.factor)
         quadratic = (theta[..., None, :] @ inverse @ theta[..., None])[..., 0, 0]
-        mean = 0.5 * (width * (1 / kappa - 1 + kappa.log()) + a * quadratic)
-        trace = (width + 1) * inverse.diagonal(dim1=-2, dim2=-1).sum(-1)
+        mean = 0.5 * (width * (precision / kappa - 1 + (kappa / precision).log()) + precision * a * quadratic)
+        trace = scale * inverse.diagonal(dim1=-2, dim2=-1).sum(-1)
         half = torch.arange(width, dtype=a.dtype, device=a.device) / 2
         digammas = torch.digamma(a[..., None] / 2 - half).sum(-1)
         wishart = (
-            0.5 * nu0 * (log_det(parameters.factor) - width * nu0.log())
+            0.5 * nu0 * (log_det(parameters.factor) - width * scale.log())
             + 0.5 * a * (trace - width)
             + torch.mvlgamma(nu0 / 2, width)
             - torch.mvlgamma(a / 2, width)

@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from metaclust.mixture.full import Full
+from metaclust.mixture.prior import PAPER, Prior
 from metaclust.mixture.spherical import MeanCovariance, Spherical
 from metaclust.mixture.statistics import Statistics, accumulation_dtype
 from metaclust.mixture.sticks import Sticks, expected_log_weights, expected_weights, sticks_kl, update_sticks
@@ -44,14 +45,14 @@ class Family(Protocol):
     def standard_log_likelihood(self, parameters: Any) -> Tensor: ...
 
 
-def component_family(components: Components, mean_covariance: MeanCovariance = "unit") -> Family:
+def component_family(components: Components, mean_covariance: MeanCovariance = "unit", prior: Prior = PAPER) -> Family:
     """The table of families."""
     if mean_covariance not in ("unit", "optimal"):
         raise ValueError(f"mean_covariance={mean_covariance!r}: choose 'unit' (the paper's) or 'optimal'")
     if components == "spherical":
-        return Spherical(mean_covariance)
+        return Spherical(mean_covariance, prior)
     if components == "full":
-        return Full()
+        return Full(prior)
     raise ValueError(f"components={components!r}: choose 'spherical' or 'full'")
 
 
@@ -145,12 +146,13 @@ def variational_bayes(
     components: Components = "spherical",
     mask: Bool[Tensor, "*task n"] | None = None,
     tol: float | None = None,
+    prior: Prior = PAPER,
 ) -> Posterior:
     """Fit a truncated Dirichlet-process Gaussian mixture to each task, from initial assignments (Algorithm 1).
 
     ``z`` are the rows, ``logits`` the initial assignments before the softmax; both may have any number of
     leading task axes. ``mask`` is False for rows that are padding. ``alpha`` is the concentration, a number
-    or a tensor that broadcasts against the task axes.
+    or a tensor that broadcasts against the task axes, and so are the numbers of the ``prior`` of the components.
 
     ``steps`` steps are taken; with ``tol``, at most so many: a task is done when a step changes its bound by
     no more than ``tol`` times (number of rows + |bound|), and stays as it is while others go on.
@@ -161,16 +163,9 @@ def variational_bayes(
     [0, 0, 1, 1]
     """
     check_problem(z, logits, steps, mask, tol)
-    concentration = torch.as_tensor(alpha, dtype=accumulation_dtype(z.device, z.dtype), device=z.device)
-    if not bool((concentration > 0).all()) or not bool(concentration.isfinite().all()):
-        raise ValueError(f"alpha={alpha!r}: the concentration must be positive and finite")
-    tasks = tuple(z.shape[:-2])
-    if broadcast(concentration.shape, z.shape[:-2]) != z.shape[:-2]:
-        raise ValueError(
-            f"alpha has shape {tuple(concentration.shape)}, which does not fit the task axes {tasks} of z: "
-            "pass one number, or one for each task"
-        )
-    family = component_family(components, mean_covariance)
+    concentration = positive("alpha", alpha, z)
+    checked = Prior(*(positive(f"prior.{field.name}", getattr(prior, field.name), z) for field in fields(Prior)))
+    family = component_family(components, mean_covariance, PAPER if prior is PAPER else checked)
     return run(vb_steps(z, logits, family, concentration, mask), steps, tol)
 
 
@@ -273,6 +268,19 @@ def prepared(z: Tensor, logits: Tensor, family: Family, mask: Tensor | None) -> 
         z = z.masked_fill(~mask[..., None], 0)
         logits = logits.masked_fill(~mask[..., None], 0)
     return family.features(z.to(dtype), mask), logits.to(dtype).softmax(-1)
+
+
+def positive(name: str, value: float | Tensor, z: Tensor) -> Tensor:
+    """A parameter of the prior as a tensor; it must be positive and fit the task axes of z."""
+    number = torch.as_tensor(value, dtype=accumulation_dtype(z.device, z.dtype), device=z.device)
+    if not bool((number > 0).all()) or not bool(number.isfinite().all()):
+        raise ValueError(f"{name}={value!r}: it must be positive and finite")
+    if broadcast(number.shape, z.shape[:-2]) != z.shape[:-2]:
+        raise ValueError(
+            f"{name} has shape {tuple(number.shape)}, which does not fit the task axes {tuple(z.shape[:-2])} of z: "
+            "pass one number, or one for each task"
+        )
+    return number
 
 
 def broadcast(*shapes: torch.Size) -> torch.Size | None:

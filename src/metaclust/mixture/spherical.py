@@ -1,8 +1,8 @@
-"""Spherical components, the paper's: mu_k ~ N(0, I), beta_k ~ Gamma(1, 1), z ~ N(mu_k, I / beta_k).
+"""Spherical components: mu_k ~ N(0, I / l0), beta_k ~ Gamma(a0, b0), z ~ N(mu_k, I / beta_k). The paper has all at 1.
 
 q(mu_k) = N(theta_k, s_k I) and q(beta_k) = Gamma(a_k, b_k), with shape a and *rate* b.
 The paper fixes s_k = 1 ("unit"): no component is then narrower than about unit variance.
-The free optimum is s_k = 1 / (1 + E[beta_k] N_k) ("optimal").
+The free optimum is s_k = 1 / (l0 + E[beta_k] N_k) ("optimal").
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from metaclust.mixture.prior import PAPER, Prior
 from metaclust.mixture.statistics import Statistics, row_weights
 
 MeanCovariance = Literal["unit", "optimal"]
@@ -31,9 +32,10 @@ class SphericalParameters:
 
 @dataclass(frozen=True)
 class Spherical:
-    """The component family; prior Gamma(1, 1) on the precision and N(0, I) on the mean."""
+    """The component family."""
 
     mean_covariance: MeanCovariance = "unit"
+    prior: Prior = PAPER
 
     def features(
         self, z: Float[Tensor, "*task n s"], mask: Bool[Tensor, "*task n"] | None = None
@@ -49,9 +51,12 @@ class Spherical:
         return Statistics(count=sums[..., 0], first=sums[..., 2:], second=sums[..., 1])
 
     def start(self, features: Float[Tensor, "*task n f"], k: int) -> SphericalParameters:
-        """a = b = 1, the prior."""
+        """The prior itself."""
+        precision, shape, rate = self.prior.columns()
         one = features.new_ones((*features.shape[:-2], k))
-        return SphericalParameters(features.new_zeros((*one.shape, features.shape[-1] - 2)), one, one, one)
+        theta = features.new_zeros((*one.shape, features.shape[-1] - 2))
+        s = one / precision if self.mean_covariance == "optimal" else one
+        return SphericalParameters(theta, s, one * shape, one * rate)
 
     def update(self, statistics: Statistics, previous: SphericalParameters) -> SphericalParameters:
         """Eq. 7: theta (and s) from the previous a, b; then a, b from the new theta.
@@ -60,13 +65,14 @@ class Spherical:
         """
         count, first, second = statistics.count, statistics.first, statistics.second
         width = first.shape[-1]
+        precision, shape, rate = self.prior.columns()
         beta = previous.a / previous.b
-        shrink = 1 / (1 + beta * count)
+        shrink = 1 / (precision + beta * count)
         theta = first * (beta * shrink)[..., None]
         s = shrink if self.mean_covariance == "optimal" else torch.ones_like(shrink)
         square = scatter_around(theta, count, first, second)
         return SphericalParameters(
-            theta=theta, s=s, a=1 + (width / 2) * count, b=1 + 0.5 * (square + width * (count * s))
+            theta=theta, s=s, a=shape + (width / 2) * count, b=rate + 0.5 * (square + width * (count * s))
         )
 
     def expected_log_likelihood(
@@ -83,12 +89,13 @@ class Spherical:
         return spherical_scores(features, parameters.theta, beta, constant)
 
     def kl(self, parameters: SphericalParameters) -> Float[Tensor, "*task k"]:
-        """KL(q(mu_k) || N(0, I)) + KL(q(beta_k) || Gamma(1, 1))."""
+        """KL(q(mu_k) || N(0, I / l0)) + KL(q(beta_k) || Gamma(a0, b0))."""
         theta, s, a, b = parameters.theta, parameters.s, parameters.a, parameters.b
         width = theta.shape[-1]
-        mean = 0.5 * (theta.square().sum(-1) + width * (s - 1 - s.log()))
-        precision = (a - 1) * torch.digamma(a) - torch.lgamma(a) + b.log() + a * (1 - b) / b
-        return mean + precision
+        l0, a0, b0 = (torch.as_tensor(value, dtype=a.dtype, device=a.device) for value in self.prior.columns())
+        mean = 0.5 * (l0 * theta.square().sum(-1) + width * (l0 * s - 1 - (l0 * s).log()))
+        gamma = torch.lgamma(a0) - torch.lgamma(a) + (a - a0) * torch.digamma(a)
+        return mean + gamma + a0 * (b.log() - b0.log()) + a * (b0 - b) / b
 
     def maximize(self, statistics: Statistics) -> SphericalParameters:
         """Maximum likelihood, for the EM algorithm: a / b is the precision and s = 0."""
