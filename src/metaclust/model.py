@@ -13,12 +13,13 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
+from metaclust.choice import Choice
 from metaclust.data.sparse import SparseRows, dense
-from metaclust.mixture import Posterior, component_family, em_steps, vb_steps
-from metaclust.mixture.inference import Components, choose, run
+from metaclust.mixture import PAPER, Posterior, Prior, component_family, em_steps, vb_steps
+from metaclust.mixture.inference import Components, Family, choose, run
 from metaclust.mixture.spherical import MeanCovariance
 from metaclust.mixture.statistics import accumulation_dtype
-from metaclust.networks import ImageEncoder, TaskNetwork, VectorEncoder
+from metaclust.networks import ImageEncoder, ResidualEncoder, TaskNetwork, VectorEncoder
 
 Preset = Literal["default", "paper"]
 
@@ -50,6 +51,14 @@ class ModelConfig:
     inference: Literal["vb", "em"] = "vb"
     initial: Literal["network", "random"] = "network"
     """Initial assignments by f_U, g_U, f_R, or standard normal logits (the paper's "w/o f_R")."""
+    encoder: Literal["network", "residual"] = "network"
+    """For vectors: a free network, or one that starts as the principal components and changes them a little."""
+    unit: bool = False
+    """Of the residual encoder: rows are taken by their direction alone, as embeddings are compared."""
+    learn_prior: bool = False
+    """Concentration, precision of the means, shape and rate of the precisions are parameters of the model."""
+    choice: bool = False
+    """The model has learned to choose among candidate clusterings, see :mod:`metaclust.choice`."""
 
     def __post_init__(self) -> None:
         whole = all(isinstance(size, int | np.integer) and size > 0 for size in self.input_shape)
@@ -66,9 +75,18 @@ class ModelConfig:
             raise ValueError(f"dropout={self.dropout!r}: it must be at least 0 and below 1")
         if not 0 < self.alpha < float("inf"):
             raise ValueError(f"alpha={self.alpha!r}: the concentration must be positive and finite")
-        for name, allowed in (("inference", ("vb", "em")), ("initial", ("network", "random"))):
+        for name, allowed in (
+            ("inference", ("vb", "em")),
+            ("initial", ("network", "random")),
+            ("encoder", ("network", "residual")),
+        ):
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name}={getattr(self, name)!r}: choose one of {allowed}")
+        if self.encoder == "residual" and (len(self.input_shape) != 1 or self.representation > self.input_shape[0]):
+            raise ValueError(
+                f"encoder='residual' with input_shape={self.input_shape} and representation={self.representation}: "
+                "it is for vectors, and its representation is at most as wide as they are"
+            )
         component_family(self.components, self.mean_covariance)
 
     @classmethod
@@ -116,7 +134,46 @@ class ClusteringModel(nn.Module):
             if config.initial == "network"
             else None
         )
-        self.family = component_family(config.components, config.mean_covariance)
+        if config.learn_prior:
+            # In the logarithm, starting at the paper's values.
+            self.prior_logs = nn.ParameterDict(
+                {
+                    "alpha": nn.Parameter(torch.tensor(config.alpha).log()),
+                    **{name: nn.Parameter(torch.zeros(())) for name in ("mean_precision", "shape", "rate")},
+                }
+            )
+        self.choice = Choice() if config.choice else None
+
+    @property
+    def prior(self) -> Prior:
+        """What is expected of components before any row is seen."""
+        if not self.config.learn_prior:
+            return PAPER
+        logs = self.prior_logs
+        return Prior(*(logs[name].to(self._sums).exp() for name in ("mean_precision", "shape", "rate")))
+
+    @property
+    def alpha(self) -> Float[Tensor, ""]:
+        """The concentration."""
+        if self.config.learn_prior:
+            return torch.exp(self.prior_logs["alpha"].to(self._sums))
+        return torch.tensor(self.config.alpha, dtype=self._sums, device=self.device)
+
+    @property
+    def family(self) -> Family:
+        return component_family(self.config.components, self.config.mean_covariance, self.prior)
+
+    @property
+    def _sums(self) -> torch.dtype:
+        return accumulation_dtype(self.device, torch.float32)
+
+    @torch.no_grad()
+    def set_prior(self, **values: float) -> None:
+        """Set some of alpha, mean_precision, shape and rate."""
+        if not self.config.learn_prior:
+            raise ValueError("the model has the paper's prior: build it with learn_prior=True")
+        for name, value in values.items():
+            self.prior_logs[name].copy_(torch.tensor(value, dtype=torch.float64).log())
 
     @property
     def device(self) -> torch.device:
@@ -217,6 +274,13 @@ class ClusteringModel(nn.Module):
             yield self._end(z, seeded_logits(z, clusters, mask, generator, seeds), mask, limit, tol, weight)
 
     @torch.no_grad()
+    def from_starts(
+        self, z: Float[Tensor, "*task n s"], logits: Float[Tensor, "*task n k"], steps: int, weight: Tensor
+    ) -> Posterior:
+        """A number of steps from given starts; the rows of each task count as ``weight`` rows."""
+        return run(self._posteriors(z, logits, None, weight), steps, None)
+
+    @torch.no_grad()
     def _end(
         self, z: Tensor, logits: Tensor, mask: Tensor | None, limit: int, tol: float | None, weight: float
     ) -> Posterior:
@@ -254,11 +318,10 @@ class ClusteringModel(nn.Module):
             chosen = candidates.gather(0, best[None].expand(1, *logits.shape))[0]
         return torch.where(best == 0, logits, chosen)
 
-    def _posteriors(self, z: Tensor, logits: Tensor, mask: Tensor | None, weight: float = 1.0) -> Any:
+    def _posteriors(self, z: Tensor, logits: Tensor, mask: Tensor | None, weight: float | Tensor = 1.0) -> Any:
         if self.config.inference == "em":
             return em_steps(z, logits, self.family, mask)
-        alpha = torch.tensor(self.config.alpha, dtype=accumulation_dtype(z.device, z.dtype), device=z.device)
-        return vb_steps(z, logits, self.family, alpha, mask, weight)
+        return vb_steps(z, logits, self.family, self.alpha, mask, weight)
 
 
 def check_rows(x: Tensor, shape: tuple[int, ...]) -> None:
@@ -271,6 +334,8 @@ def check_rows(x: Tensor, shape: tuple[int, ...]) -> None:
 
 
 def default_encoder(config: ModelConfig) -> nn.Module:
+    if config.encoder == "residual":
+        return ResidualEncoder(config.input_shape[0], config.representation, config.hidden, config.dropout, config.unit)
     if len(config.input_shape) == 1:
         return VectorEncoder(config.input_shape[0], config.representation, config.hidden, config.dropout)
     channels, height, width = config.input_shape

@@ -40,6 +40,8 @@ class TrainingConfig:
     steps: int = 1500
     """Steps on the continuous ARI."""
     learning_rate: float = 1e-3
+    weight_decay: float = 0.0
+    """By how much weights shrink, times the learning rate, in a step."""
     schedule: Literal["cosine", "constant"] = "cosine"
     objective: Literal["every-step", "last-step"] = "every-step"
     """The ARI of the assignments at the start and after every step of inference, in the mean, or after the last
@@ -81,8 +83,9 @@ class TrainingConfig:
                 raise ValueError(f"{name}={value!r}: it must be positive and finite, or None")
         if not 0 < self.learning_rate < float("inf"):
             raise ValueError(f"learning_rate={self.learning_rate!r}: it must be positive and finite")
-        if not 0 <= self.proto_weight < float("inf"):
-            raise ValueError(f"proto_weight={self.proto_weight!r}: it must be 0 or more")
+        for name in ("proto_weight", "weight_decay"):
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise ValueError(f"{name}={getattr(self, name)!r}: it must be 0 or more, and finite")
         for name, allowed in (
             ("schedule", ("cosine", "constant")),
             ("objective", ("every-step", "last-step")),
@@ -285,7 +288,7 @@ def run_settings(
 
 
 def new_optimizer(model: ClusteringModel, config: TrainingConfig) -> torch.optim.Adam:
-    return torch.optim.Adam(model.parameters(), lr=config.learning_rate)
+    return torch.optim.AdamW(model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay)
 
 
 def learning_rate(config: TrainingConfig, step: int) -> float:

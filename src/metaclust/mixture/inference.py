@@ -76,7 +76,7 @@ class Posterior:
     steps: Int[Tensor, "*task"]
     """How many steps each task took."""
     dtype: torch.dtype
-    weight: float = 1.0
+    weight: float | Float[Tensor, "*task"] = 1.0
     """How much each row counts."""
 
     @property
@@ -191,7 +191,7 @@ def vb_steps(
     family: Family,
     alpha: Tensor,
     mask: Bool[Tensor, "*task n"] | None = None,
-    weight: float = 1.0,
+    weight: float | Float[Tensor, "*task"] = 1.0,
 ) -> Iterator[Posterior]:
     """The posterior after one step, two steps, and so on without end; nothing is checked.
 
@@ -201,8 +201,9 @@ def vb_steps(
     alpha = alpha.to(features.dtype)
     parameters = family.start(features, logits.shape[-1])
     step = torch.zeros(z.shape[:-2], dtype=torch.int64, device=z.device)
+    each = weight[..., None, None].to(features.dtype) if isinstance(weight, Tensor) else weight
     while True:
-        statistics = family.statistics(features, r if weight == 1 else weight * r)
+        statistics = family.statistics(features, r if isinstance(each, float) and each == 1 else each * r)
         sticks = update_sticks(statistics.count, alpha)
         parameters = family.update(statistics, parameters)
         log_weights = expected_log_weights(sticks)
@@ -259,6 +260,16 @@ def choose(first: Bool[Tensor, "*task"], one: Any, other: Any) -> Any:
         ]
         return replace(one, **{name: choose(first, getattr(one, name), getattr(other, name)) for name in names})
     return one
+
+
+def one_task(posterior: Any, index: int) -> Any:
+    """The posterior of one of several tasks, through all tensors of a dataclass; nothing is shared with the others."""
+    if isinstance(posterior, Tensor):
+        return posterior[index].clone() if posterior.ndim else posterior
+    if is_dataclass(posterior) and not isinstance(posterior, type):
+        names = [field.name for field in fields(posterior) if field.name != "family"]
+        return replace(posterior, **{name: one_task(getattr(posterior, name), index) for name in names})
+    return posterior
 
 
 def prepared(z: Tensor, logits: Tensor, family: Family, mask: Tensor | None) -> tuple[Tensor, Tensor]:

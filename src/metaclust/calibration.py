@@ -1,0 +1,107 @@
+"""What is learned of categories besides their representations: how wide they are, how far apart, how to choose.
+
+A network tells the categories it was trained on apart better than new ones. So all of this is learned from categories
+that the encoder has not seen: those that were held out, or each part of them with an encoder trained on the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.metrics import adjusted_rand_score
+
+from metaclust.candidates import candidate_numbers, find_candidates
+from metaclust.choice import Choice, Example, describe, fit_choice
+from metaclust.model import ClusteringModel
+
+PRIOR_ROWS = 100
+"""As how many rows of a cluster the expected width counts: categories of one kind are about equally wide, and a mixture
+of many columns takes chance for narrowness."""
+CHOICE_TASKS = 300
+MOST_ROWS = 1200
+"""Of a task from which the choice is learned."""
+
+
+@dataclass(frozen=True)
+class Unseen:
+    """Rows of categories, represented by an encoder that has not seen these categories."""
+
+    z: NDArray[np.float64]
+    y: NDArray[np.int64]
+
+
+def calibrated_prior(parts: Sequence[Unseen], prior_rows: float = PRIOR_ROWS) -> dict[str, float]:
+    """Precision of the means, shape and rate of the components' precisions, by the moments of categories."""
+    within, between = [], []
+    for part in parts:
+        for category in np.unique(part.y):
+            rows = part.z[part.y == category]
+            between.append(np.square(rows.mean(0)).mean())
+            if len(rows) > 1:
+                within.append(rows.var(0, ddof=1).mean())
+    width = parts[0].z.shape[1]
+    shape = prior_rows * width / 2
+    variance = max(float(np.mean(within)), 1e-12) if within else 1.0
+    return {"mean_precision": 1 / max(float(np.mean(between)), 1e-12), "shape": shape, "rate": shape * variance}
+
+
+def learn_choice(
+    model: ClusteringModel,
+    parts: Sequence[Unseen],
+    *,
+    effective_rows: float | None,
+    tasks: int = CHOICE_TASKS,
+    seed: int = 0,
+    advance: Callable[[], object] = lambda: None,
+) -> Choice:
+    """The choice among candidates, from tasks of unseen categories; ``advance`` is called after each task."""
+    examples = []
+    for number in range(tasks):
+        generator = np.random.default_rng([seed, 0xC401CE, number])
+        z, y = draw_task(parts[number % len(parts)], generator)
+        examples.append(example_of(model, z, y, effective_rows, number))
+        advance()
+    return fit_choice(examples, seed=seed)
+
+
+def draw_task(part: Unseen, generator: np.random.Generator) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Tasks of all kinds: few or many categories and rows, of the same size or not."""
+    categories = generator.permutation(np.unique(part.y))
+    # Uniform in the logarithm: as many tasks of 2 to 4 categories as of 15 to 30.
+    most = min(len(categories), MOST_ROWS // 5)
+    number = int(np.exp(generator.uniform(np.log(2), np.log(most + 1)))) if most > 1 else 1
+    if generator.random() < 0.03:
+        number = 1
+    largest = min(200, max(6, MOST_ROWS // number))
+    size = np.exp(generator.uniform(np.log(5), np.log(largest), 1 if generator.random() < 0.5 else number))
+    size = np.broadcast_to(size, number)
+    chosen = []
+    for category, rows in zip(categories[:number], size, strict=True):
+        members = np.flatnonzero(part.y == category)
+        chosen.append(generator.choice(members, min(len(members), int(rows)), replace=False))
+    index = np.concatenate(chosen)
+    return part.z[index], part.y[index]
+
+
+def example_of(
+    model: ClusteringModel,
+    z: NDArray[np.float64],
+    y: NDArray[np.int64],
+    effective_rows: float | None,
+    seed: int,
+) -> Example:
+    """The candidates of a task beside their ARI. More clusters may be looked for than there are, and often are."""
+    true = len(np.unique(y))
+    numbers = candidate_numbers(min(len(z), max(10, round(1.5 * true) + 2)))
+    candidates = find_candidates(model, z, numbers, effective_rows=effective_rows, seed=seed)
+    figures = describe(z, [candidate.labels for candidate in candidates], expected_variance(model))
+    return Example(figures, np.array([adjusted_rand_score(y, candidate.labels) for candidate in candidates]))
+
+
+def expected_variance(model: ClusteringModel) -> float:
+    """That of a category, summed over the columns of z."""
+    prior = model.prior
+    return float(prior.rate / prior.shape) * model.config.representation

@@ -1,0 +1,147 @@
+"""Candidate clusterings of rows: for each number of clusters, starts from which the mixture goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.cluster.hierarchy import fcluster, linkage
+from scipy.spatial.distance import cdist
+from sklearn.cluster import kmeans_plusplus
+from torch import Tensor
+
+from metaclust.mixture import Posterior
+from metaclust.mixture.inference import one_task
+from metaclust.model import EMPTY, ClusteringModel
+
+Labels = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+WARD_ROWS = 4000
+"""Ward's method looks at all pairs: of more rows than this, at a sample, and the others go to the nearest centre."""
+STEPS = 20
+"""Steps of inference from each start."""
+ALL_UP_TO = 12
+BATCH = 30_000_000
+"""The most numbers in the assignments of all starts that go through the inference together."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Where the inference went from one start."""
+
+    labels: Labels
+    posterior: Posterior
+    weight: float
+
+
+def candidate_numbers(limit: int) -> list[int]:
+    """The numbers of clusters that are tried: all of the first, then each about an eighth more.
+
+    >>> candidate_numbers(30)
+    [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 16, 18, 20, 22, 25, 28, 30]
+    """
+    numbers = list(range(1, min(limit, ALL_UP_TO) + 1))
+    while numbers[-1] < limit:
+        numbers.append(min(limit, round(numbers[-1] * 1.125 + 0.5)))
+    return numbers
+
+
+def ward_starts(z: Floats, numbers: Sequence[int], generator: np.random.Generator) -> list[Labels]:
+    """Labels by Ward's method, one for each number of clusters, from one tree."""
+    if len(z) == 1:
+        return [np.zeros(1, np.int64) for _ in numbers]
+    sample = np.arange(len(z))
+    if len(z) > WARD_ROWS:
+        sample = np.sort(generator.choice(len(z), WARD_ROWS, replace=False))
+    tree = linkage(z[sample], "ward")
+    starts = []
+    for number in numbers:
+        cut = np.unique(fcluster(tree, number, "maxclust"), return_inverse=True)[1]
+        if len(sample) < len(z):
+            centres = np.stack([z[sample][cut == cluster].mean(0) for cluster in range(cut.max() + 1)])
+            cut = nearest(z, centres)
+        starts.append(cut.astype(np.int64))
+    return starts
+
+
+def seeded_starts(z: Floats, numbers: Sequence[int], generator: np.random.Generator) -> list[Labels]:
+    """Labels by the nearest of k-means++ seeds, one for each number of clusters."""
+    starts = []
+    for number in numbers:
+        seeds, _ = kmeans_plusplus(z, min(number, len(z)), random_state=int(generator.integers(2**31)))
+        starts.append(nearest(z, seeds))
+    return starts
+
+
+def nearest(z: Floats, centres: Floats, block: int = 100_000) -> Labels:
+    parts = [cdist(z[start : start + block], centres, "sqeuclidean").argmin(1) for start in range(0, len(z), block)]
+    return np.concatenate(parts)
+
+
+def find_candidates(
+    model: ClusteringModel,
+    z: Floats,
+    numbers: Sequence[int],
+    *,
+    effective_rows: float | None,
+    seed: int = 0,
+    steps: int = STEPS,
+) -> list[Candidate]:
+    """From two starts for each number of clusters, Ward's and seeds, what the inference makes of them.
+
+    A cluster counts as at most ``effective_rows`` rows in the mean (see :func:`metaclust.search.find_clusters`).
+    """
+    generator = np.random.default_rng([seed, 0xCA7])
+    numbers = sorted({min(number, len(z)) for number in numbers})
+    starts = [*ward_starts(z, numbers, generator), *seeded_starts(z, [n for n in numbers if n > 1], generator)]
+    starts = different(starts)
+    rows = torch.from_numpy(z).to(model.device)
+    found: list[Candidate] = []
+    for group in groups(starts, len(z)):
+        clusters = max(int(labels.max()) + 1 for labels in group)
+        logits = torch.stack([start_logits(labels, clusters) for labels in group]).to(rows)
+        weights = torch.ones(len(group), dtype=torch.float64)
+        if effective_rows is not None:
+            sizes = torch.tensor([len(z) / (int(labels.max()) + 1) for labels in group], dtype=torch.float64)
+            weights = (effective_rows / sizes).clamp_max(1)
+        ends = model.from_starts(rows.expand(len(group), *rows.shape), logits, steps, weights.to(rows))
+        hard = ends.assignments.argmax(-1).cpu().numpy()
+        for i, labels in enumerate(hard):
+            found.append(Candidate(labels, one_task(ends, i), float(weights[i])))
+    return found
+
+
+def different(starts: Sequence[Labels]) -> list[Labels]:
+    """Each partition once; labels are numbered from 0 in the order of their first row."""
+    known: dict[bytes, Labels] = {}
+    for labels in starts:
+        _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
+        renamed = np.argsort(np.argsort(first))[inverse]
+        known.setdefault(renamed.tobytes(), renamed)
+    return list(known.values())
+
+
+def groups(starts: Sequence[Labels], rows: int) -> list[list[Labels]]:
+    """Starts that go through the inference together: of similar numbers of clusters, and not too many."""
+    result: list[list[Labels]] = []
+    for labels in sorted(starts, key=lambda labels: int(labels.max())):
+        clusters = int(labels.max()) + 1
+        if (
+            result
+            and clusters * rows * (len(result[-1]) + 1) <= BATCH
+            and clusters <= 2 * (result[-1][0].max() + 1) + 8
+        ):
+            result[-1].append(labels)
+        else:
+            result.append([labels])
+    return result
+
+
+def start_logits(labels: Labels, clusters: int) -> Tensor:
+    logits = torch.full((len(labels), clusters), EMPTY, dtype=torch.float64)
+    logits[torch.arange(len(labels)), torch.from_numpy(labels)] = 0
+    return logits
