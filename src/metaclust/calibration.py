@@ -97,11 +97,5 @@ def example_of(
     true = len(np.unique(y))
     numbers = candidate_numbers(min(len(z), max(10, round(1.5 * true) + 2)))
     candidates = find_candidates(model, z, numbers, effective_rows=effective_rows, seed=seed)
-    figures = describe(z, [candidate.labels for candidate in candidates], expected_variance(model))
+    figures = describe(z, [candidate.labels for candidate in candidates], model.expected_variance)
     return Example(figures, np.array([adjusted_rand_score(y, candidate.labels) for candidate in candidates]))
-
-
-def expected_variance(model: ClusteringModel) -> float:
-    """That of a category, summed over the columns of z."""
-    prior = model.prior
-    return float(prior.rate / prior.shape) * model.config.representation

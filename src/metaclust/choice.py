@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
-from sklearn.metrics import silhouette_samples
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -152,8 +151,8 @@ def alone(z: Floats, labels: Labels, distances: Floats, sample: Labels, expected
     silhouettes, gaps, of_centres = np.zeros(4), np.zeros(2), 0.0
     seen = np.unique(labels[sample])
     if 2 <= len(seen) < len(sample):
-        value = silhouette_samples(distances, labels[sample], metric="precomputed")
-        by_cluster = np.bincount(labels[sample], value, clusters)[seen] / np.bincount(labels[sample])[seen]
+        value = silhouette(distances, member[sample][:, seen])
+        by_cluster = (member[sample][:, seen].T @ value) / member[sample][:, seen].sum(0)
         silhouettes = np.array([value.mean(), by_cluster.min(), np.median(by_cluster), (value < 0).mean()])
     if clusters > 1:
         gaps = np.log(nearest_gaps(centre, rest, member, size) + 1e-6)
@@ -181,6 +180,19 @@ def alone(z: Floats, labels: Labels, distances: Floats, sample: Labels, expected
             np.log(clusters),
         ]
     )
+
+
+def silhouette(distances: Floats, member: Floats) -> Floats:
+    """Of each row, as :func:`sklearn.metrics.silhouette_samples`: here distances serve all candidates."""
+    size, rows = member.sum(0), np.arange(len(member))
+    own = member.argmax(1)
+    sums = distances @ member
+    inside = sums[rows, own] / np.maximum(size[own] - 1, 1)
+    mean = sums / size
+    mean[rows, own] = np.inf
+    outside = mean.min(1)
+    value: Floats = (outside - inside) / np.maximum(np.maximum(inside, outside), TINY)
+    return np.where(size[own] > 1, value, 0.0)
 
 
 def nearest_gaps(centre: Floats, rest: Floats, member: Floats, size: Floats) -> Floats:

@@ -26,6 +26,8 @@ class Start:
 
     clusters: int
     bound: float
+    score: float | None = None
+    """How good the learned choice thinks it is, where that chose: bounds at different weights do not compare."""
 
 
 @dataclass(frozen=True)

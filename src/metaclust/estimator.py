@@ -36,8 +36,9 @@ from metaclust.episodes import Task, TaskSampler, check_seed
 from metaclust.inputs import as_rows, is_numeric_matrix
 from metaclust.mixture.inference import Components
 from metaclust.model import ClusteringModel, ModelConfig, Preset
-from metaclust.search import Search, find_clusters
-from metaclust.training import TrainingConfig, train
+from metaclust.recipe import EncoderChoice, Recipe, learn
+from metaclust.search import Search, find_clusters, learned_choice
+from metaclust.training import TrainingConfig
 
 VALIDATION_TASKS = 40
 DROPOUT = 0.1
@@ -56,7 +57,7 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     ----------
     max_clusters : how many clusters there may be; ``cluster`` can be given another number.
     min_cluster_size : clusters of fewer rows are dissolved.
-    restarts : from how many starts rows are clustered; the one with the best evidence is kept.
+    restarts : from how many starts rows are clustered, where the bound chooses; the best one is kept.
     effective_rows : as how many rows a cluster counts in the mean, however many it has; None for all. Large clusters
         fall apart under None, for no category is exactly Gaussian.
     confidence : rows less sure of their cluster than this are marked unsure; they keep their label.
@@ -66,6 +67,10 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     augment : small affine changes of training images; "auto" and True for images, False for none.
     scaling : "standard" or "none", for vectors.
     text, embedding_model : "tfidf", "counts" or "embeddings", the last by the sentence-transformers model given.
+    encoder : "network", "residual" (starts as the principal components, for vectors that are embeddings), or "auto":
+        for vectors and texts, the one that separates validation categories better. ``decisions_`` says which, and why.
+    choose : "learned" chooses among clusterings with different numbers of clusters as was learned from categories that
+        the encoder had not seen; "bound" by the evidence; "auto" as was learned, where there are categories enough.
     preset, representation, components : see ``ModelConfig``.
     dropout : of the networks; None for none with images and 0.1 with others, which a network learns by heart sooner.
     seed, device, progress : of everything random; "auto" is CUDA or MPS where there is one; a progress bar.
@@ -88,6 +93,8 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         text: TextAs = "tfidf",
         embedding_model: str | None = None,
         preset: Preset = "default",
+        encoder: EncoderChoice = "auto",
+        choose: Literal["auto", "learned", "bound"] = "auto",
         representation: int | None = None,
         dropout: float | None = None,
         components: Components = "spherical",
@@ -109,6 +116,8 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         self.text = text
         self.embedding_model = embedding_model
         self.preset = preset
+        self.encoder = encoder
+        self.choose = choose
         self.representation = representation
         self.dropout = dropout
         self.components = components
@@ -143,19 +152,30 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             settings["dropout"] = self.dropout
         elif self.preset == "default":
             settings["dropout"] = 0.0 if rows.kind == "images" else DROPOUT
-        with torch.random.fork_rng([]):
-            torch.manual_seed(int(self.seed))
-            model = ClusteringModel(ModelConfig.preset(self.preset, preparation.input_shape, **settings))
-        model.to(choose_device(self.device))
-        config = TrainingConfig.preset(
+        paper = self.preset == "paper"
+        training = TrainingConfig.preset(
             self.preset,
             seed=int(self.seed),
             pretrain_steps=self.pretrain_steps,
             steps=self.steps,
             validate_every=max(1, min(250, self.steps // 4)),
         )
-        self.run_ = train(model, sampler, tasks, config, folder=folder, resume=resume, progress=self.progress)
-        self.model_ = model.eval()
+        learned = learn(
+            Recipe(
+                sampler,
+                tasks,
+                ModelConfig.preset(self.preset, preparation.input_shape, learn_prior=not paper, **settings),
+                training,
+                choose_device(self.device),
+                encoder="network" if paper and self.encoder == "auto" else self.encoder,
+                choose=self.choose,
+                effective_rows=self.effective_rows,
+                folder=folder,
+                resume=resume,
+                progress=self.progress,
+            )
+        )
+        self.model_, self.run_, self.decisions_ = learned.model, learned.run, learned.decisions
         self.preparation_ = preparation
         self.categories_ = names
         return self
@@ -173,7 +193,9 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         started = time.perf_counter()
         rows, z = self.represent(X)
         order = canonical_order(z)
-        search = Search(limit, int(self.min_cluster_size), int(self.restarts), self.effective_rows, int(self.seed))
+        search = Search(
+            limit, int(self.min_cluster_size), int(self.restarts), self.effective_rows, int(self.seed), self.choose
+        )
         with Waiting("clustering", enabled=self.progress):
             found = find_clusters(self.model_, z[order], search)
         back = np.argsort(order)
@@ -202,6 +224,7 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
                 "min_cluster_size": int(self.min_cluster_size),
                 "restarts": int(self.restarts),
                 "weight of a row": round(found.weight, 4),
+                "chosen by": "bound" if learned_choice(self.model_, search) is None else "learned choice",
                 "seed": int(self.seed),
                 "seconds": round(time.perf_counter() - started, 2),
                 "versions": versions(),
@@ -368,6 +391,9 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             value = getattr(self, name)
             if not isinstance(value, int | float | np.number) or not 0 <= value <= most:
                 raise ValueError(f"{name}={value!r}: it must be at least 0 and at most {most}")
+        for name, allowed in (("encoder", ("auto", "network", "residual")), ("choose", ("auto", "learned", "bound"))):
+            if getattr(self, name) not in allowed:
+                raise ValueError(f"{name}={getattr(self, name)!r}: choose one of {allowed}")
         if self.augment not in ("auto", True, False):
             raise ValueError(f"augment={self.augment!r}: choose 'auto', True or False")
         if not isinstance(self.task_rows, tuple | list) or len(self.task_rows) != 2:

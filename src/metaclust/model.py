@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from itertools import islice
 from typing import Any, Literal
 
@@ -153,6 +153,11 @@ class ClusteringModel(nn.Module):
         return Prior(*(logs[name].to(self._sums).exp() for name in ("mean_precision", "shape", "rate")))
 
     @property
+    def expected_variance(self) -> float:
+        """That of a cluster by the prior, summed over the columns of z."""
+        return float(self.prior.rate / self.prior.shape) * self.config.representation
+
+    @property
     def alpha(self) -> Float[Tensor, ""]:
         """The concentration."""
         if self.config.learn_prior:
@@ -166,6 +171,11 @@ class ClusteringModel(nn.Module):
     @property
     def _sums(self) -> torch.dtype:
         return accumulation_dtype(self.device, torch.float32)
+
+    def set_choice(self, choice: Choice | None) -> None:
+        """Choose among candidate clusterings as was learned; None to choose by the bound."""
+        self.choice = None if choice is None else choice.to(self.device)
+        self.config = replace(self.config, choice=choice is not None)
 
     @torch.no_grad()
     def set_prior(self, **values: float) -> None:

@@ -41,3 +41,30 @@ class TrainingBar:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.progress.stop()
+
+
+class CountBar:
+    """What is done, how much of it, and the time left."""
+
+    def __init__(self, words: str, total: int) -> None:
+        self.progress = Progress(
+            TextColumn(words),
+            BarColumn(bar_width=12),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            TextColumn("left"),
+            console=Console(stderr=True),
+        )
+        self.task = self.progress.add_task(words, total=total)
+
+    def advance(self) -> None:
+        self.progress.advance(self.task)
+
+    def __enter__(self) -> CountBar:
+        self.progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.progress.stop()

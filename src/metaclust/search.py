@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from metaclust.candidates import STEPS, Candidate, candidate_numbers, find_candidates, start_logits
+from metaclust.choice import Choice, describe
 from metaclust.clustering import Components, Start
 from metaclust.mixture import Posterior
 from metaclust.model import ClusteringModel
 
+CHOOSING_ROWS = 5000
+"""The most rows among which the learned choice compares candidates."""
 ROUNDS = 3
 """How often the weight of a row is found again from the number of clusters."""
 
@@ -26,6 +31,8 @@ class Search:
     restarts: int = 10
     effective_rows: float | None = 20.0
     seed: int = 0
+    choose: Literal["auto", "learned", "bound"] = "auto"
+    """By the model's learned choice or by the bound; "auto" by what was learned, where the model has learned it."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +59,9 @@ def find_clusters(
     ``effective_rows`` rows, about as many as in training. How many clusters there are is not known before: the weight
     is found in rounds.
     """
+    choice = learned_choice(model, search)
+    if choice is not None:
+        return choose_clusters(model, choice, z, search, advance)
     rows = torch.from_numpy(z).to(model.device)
 
     def once(weight: float) -> Found:
@@ -82,6 +92,66 @@ def find_clusters(
         weight = better
         found = once(weight)
     return found
+
+
+def learned_choice(model: ClusteringModel, search: Search) -> Choice | None:
+    """The learned choice, if it is to choose."""
+    if search.choose == "learned" and model.choice is None:
+        raise ValueError("choose='learned': this model has not learned to choose; use choose='bound'")
+    return None if search.choose == "bound" else model.choice
+
+
+def choose_clusters(
+    model: ClusteringModel,
+    choice: Choice,
+    z: NDArray[np.float32],
+    search: Search,
+    advance: Callable[[], object] = lambda: None,
+) -> Found:
+    """Candidates for many numbers of clusters, then for all numbers near the best; the best by the learned choice.
+
+    Of very many rows a sample chooses, and the inference goes on from its clusters with all rows.
+    """
+    rows = z.astype(np.float64)
+    sample = rows
+    if len(z) > CHOOSING_ROWS:
+        generator = np.random.default_rng([search.seed, 0x5A3])
+        sample = rows[np.sort(generator.choice(len(z), CHOOSING_ROWS, replace=False))]
+    numbers = candidate_numbers(min(search.max_clusters, len(sample)))
+    tried: list[Candidate] = []
+    for _ in range(2):
+        tried += find_candidates(model, sample, numbers, effective_rows=search.effective_rows, seed=search.seed)
+        figures = describe(sample, [candidate.labels for candidate in tried], model.expected_variance)
+        scores = choice.scores(figures)
+        advance()
+        best = tried[int(scores.argmax())]
+        numbers = untried_near(len(np.unique(best.labels)), numbers)
+        if not numbers:
+            break
+    starts = tuple(
+        Start(len(np.unique(candidate.labels)), float(candidate.posterior.exact_bound), float(score))
+        for candidate, score in zip(tried, scores, strict=True)
+    )
+    posterior, weight = best.posterior, best.weight
+    if len(sample) < len(z):
+        near = Components.of(posterior).probabilities(z).argmax(1)
+        weight *= len(sample) / len(z)
+        logits = start_logits(near, posterior.assignments.shape[-1]).to(model.device)
+        everything = torch.from_numpy(rows).to(model.device)
+        posterior = model.from_starts(everything, logits, STEPS, torch.tensor(weight, dtype=torch.float64))
+        advance()
+    return replace(clusters_of([posterior], z, search.min_cluster_size, weight), starts=starts)
+
+
+def untried_near(number: int, numbers: Sequence[int]) -> list[int]:
+    """The numbers between the one that was found and those that were tried before and after it.
+
+    >>> untried_near(14, [1, 2, 12, 14, 17, 20])
+    [13, 15, 16]
+    """
+    below = max((other for other in numbers if other < number), default=number)
+    above = min((other for other in numbers if other > number), default=number)
+    return [other for other in range(below + 1, above) if other not in numbers]
 
 
 def clusters_of(

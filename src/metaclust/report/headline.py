@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from metaclust.clustering import Clustering, Start
@@ -87,17 +88,23 @@ def data_words(clustering: Clustering) -> str:
 
 def alternatives(clustering: Clustering) -> list[Alternative]:
     """The numbers of clusters that the starts ended with, smallest first."""
-    best: dict[int, Start] = {}
+    best: dict[int, float] = {}
     for start in clustering.starts:
-        if start.clusters not in best or start.bound > best[start.clusters].bound:
-            best[start.clusters] = start
-    top = max((start.bound for start in best.values()), default=0.0)
+        best[start.clusters] = max(best.get(start.clusters, -math.inf), merit(start))
+    top = max(best.values(), default=0.0)
     # Rows that were only assigned to the clusters are not the ones that the bounds are of.
     rows, per = (1, "in all") if clustering.about.get("assigned") else (len(clustering), "per row")
+    if any(start.score is not None for start in clustering.starts):
+        rows, per = 1, "in the learned score"
     return [
-        Alternative(k, sum(start.clusters == k for start in clustering.starts), (top - best[k].bound) / rows, per)
+        Alternative(k, sum(start.clusters == k for start in clustering.starts), (top - best[k]) / rows, per)
         for k in sorted(best)
     ]
+
+
+def merit(start: Start) -> float:
+    """By what it was compared with the others."""
+    return start.bound if start.score is None else start.score
 
 
 def sureness(clustering: Clustering) -> list[str]:

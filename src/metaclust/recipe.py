@@ -1,0 +1,258 @@
+"""How a MetaClusterer learns: which encoder, how long, with which prior, and how to choose among clusterings."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.metrics import adjusted_rand_score
+from torch import Tensor
+
+from metaclust.calibration import CHOICE_TASKS, Unseen, calibrated_prior, draw_task, learn_choice
+from metaclust.candidates import find_candidates, ward_starts
+from metaclust.data.sparse import SparseRows
+from metaclust.episodes import Task, TaskSampler
+from metaclust.model import ClusteringModel, ModelConfig
+from metaclust.networks import ResidualEncoder
+from metaclust.progress import CountBar
+from metaclust.runs import Run
+from metaclust.training import TrainingConfig, train
+
+log = logging.getLogger("metaclust")
+
+EncoderChoice = Literal["auto", "network", "residual"]
+Rows = Tensor | SparseRows
+
+RESIDUAL_WIDTH = 128
+"""The most columns of a residual encoder's representations."""
+RESIDUAL_STEPS = 300
+RESIDUAL_DROPOUT = 0.3
+RESIDUAL_DECAY = 0.01
+FOLDS = 3
+PRIOR_TASKS = 20
+"""On which priors are compared."""
+FEWEST_FOR_CHOICE = 6
+"""With fewer unseen categories than this there is no choice to learn from."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What is to be learned from, and how."""
+
+    sampler: TaskSampler
+    validation: list[Task]
+    model: ModelConfig
+    training: TrainingConfig
+    device: torch.device
+    encoder: EncoderChoice = "auto"
+    choose: Literal["auto", "learned", "bound"] = "auto"
+    effective_rows: float | None = 20.0
+    choice_tasks: int = CHOICE_TASKS
+    folder: str | os.PathLike[str] | None = None
+    resume: bool = False
+    progress: bool = True
+
+
+@dataclass(frozen=True)
+class Learned:
+    """A trained model, how the training went, and what was decided on the way and why."""
+
+    model: ClusteringModel
+    run: Run
+    decisions: list[str] = field(default_factory=list)
+
+
+def learn(recipe: Recipe) -> Learned:
+    """Choose an encoder, train it, set the prior by unseen categories, and learn to choose among clusterings."""
+    decisions: list[str] = []
+
+    def decide(words: str) -> None:
+        decisions.append(words)
+        log.info(words)
+
+    if choose_encoder(recipe, decide) == "residual":
+        model, run, parts = learn_residual(recipe, decide)
+    else:
+        model = new_model(recipe, recipe.model)
+        run = train(
+            model,
+            recipe.sampler,
+            recipe.validation,
+            recipe.training,
+            folder=recipe.folder,
+            resume=recipe.resume,
+            progress=recipe.progress,
+        )
+        held = held_out(recipe)
+        parts = [unseen(model, recipe.sampler, held)] if len(held) else []
+    model.eval()
+    if model.config.learn_prior and parts:
+        set_prior(model, parts, recipe, decide)
+    known = sum(len(np.unique(part.y)) for part in parts)
+    if recipe.choose == "bound" or not model.config.learn_prior:
+        decide("Clusterings are chosen by the bound of the evidence, as was asked for.")
+    elif known < FEWEST_FOR_CHOICE:
+        decide(
+            f"Clusterings are chosen by the bound: to learn to choose takes {FEWEST_FOR_CHOICE} categories that the "
+            f"encoder has not seen, and there are {known}."
+        )
+    else:
+        with CountBar("learning to choose", recipe.choice_tasks) if recipe.progress else nullcontext() as bar:
+            choice = learn_choice(
+                model,
+                parts,
+                effective_rows=recipe.effective_rows,
+                tasks=recipe.choice_tasks,
+                seed=recipe.training.seed,
+                advance=bar.advance if bar else lambda: None,
+            )
+        model.set_choice(choice)
+        decide(
+            f"Clusterings are chosen as learned from {recipe.choice_tasks} tasks of {known} categories that the "
+            "encoder had not seen."
+        )
+    return Learned(model.eval(), run, decisions)
+
+
+def held_out(recipe: Recipe) -> NDArray[np.int64]:
+    """The categories of the validation tasks."""
+    return np.unique(np.concatenate([np.empty(0, np.int64), *(task.categories for task in recipe.validation)]))
+
+
+def new_model(recipe: Recipe, config: ModelConfig) -> ClusteringModel:
+    with torch.random.fork_rng([]):
+        torch.manual_seed(recipe.training.seed)
+        return ClusteringModel(config).to(recipe.device)
+
+
+def residual_config(config: ModelConfig, x: Rows) -> ModelConfig:
+    """The same model with a residual encoder; rows of one length are embeddings, and taken by their direction."""
+    width = min(config.input_shape[0], RESIDUAL_WIDTH, len(x) - 1)
+    unit = of_one_length(x)
+    return replace(config, encoder="residual", unit=unit, representation=width, dropout=RESIDUAL_DROPOUT)
+
+
+def of_one_length(x: Rows) -> bool:
+    """Whether all rows but empty ones have the same Euclidean length, as embeddings and TF-IDF have."""
+    if isinstance(x, SparseRows):
+        length = np.sqrt(np.asarray(x.array.multiply(x.array).sum(1)).reshape(-1))
+    else:
+        length = x.flatten(1).norm(dim=1).cpu().numpy()
+    length = length[length > 0]
+    return len(length) > 0 and float(length.std()) < 0.01 * float(length.mean())
+
+
+def train_residual(
+    recipe: Recipe, categories: NDArray[np.int64], steps: int, **keep: Any
+) -> tuple[ClusteringModel, Run]:
+    """A residual encoder, trained to tell ``categories`` apart."""
+    sampler = recipe.sampler
+    model = new_model(recipe, residual_config(recipe.model, sampler.x))
+    encoder = model.encoder
+    if isinstance(encoder, ResidualEncoder):
+        encoder.fit(rows_of(sampler, categories)[0], recipe.training.seed)
+    few = min(5, len(categories))
+    tasks = replace(sampler, categories=categories, n_categories=(few, max(few, 10)), rows=(5, 15), tasks=3)
+    config = replace(recipe.training, pretrain_steps=steps, steps=0, weight_decay=RESIDUAL_DECAY)
+    return model, train(model, tasks, None, config, progress=False, **keep)
+
+
+def rows_of(sampler: TaskSampler, categories: NDArray[np.int64]) -> tuple[Rows, NDArray[np.int64]]:
+    place = np.flatnonzero(np.isin(sampler.y, categories))
+    return sampler.x[torch.from_numpy(place)], sampler.y[place]
+
+
+def unseen(model: ClusteringModel, sampler: TaskSampler, categories: NDArray[np.int64]) -> Unseen:
+    x, y = rows_of(sampler, categories)
+    return Unseen(model.transform(x).double().cpu().numpy(), y)
+
+
+def choose_encoder(recipe: Recipe, decide: Callable[[str], None]) -> Literal["network", "residual"]:
+    """By how well Ward's method, told the number, finds the validation categories in either's representations."""
+    if len(recipe.model.input_shape) != 1:
+        if recipe.encoder == "residual":
+            raise ValueError("encoder='residual': it is for vectors and texts; images need encoder='network'")
+        return "network"
+    if recipe.encoder != "auto":
+        decide(f"The encoder is {recipe.encoder!r}, as was asked for.")
+        return recipe.encoder
+    if not recipe.validation:
+        chosen: Literal["network", "residual"] = "residual" if of_one_length(recipe.sampler.x) else "network"
+        decide(
+            f"The encoder is {chosen!r}: there are no categories to compare by, and rows "
+            f"{'have one length, as embeddings do' if chosen == 'residual' else 'differ in length'}."
+        )
+        return chosen
+    residual, _ = train_residual(recipe, recipe.sampler.categories, RESIDUAL_STEPS)
+    network = new_model(recipe, recipe.model)
+    short = replace(recipe.training, pretrain_steps=min(recipe.training.pretrain_steps, RESIDUAL_STEPS), steps=0)
+    train(network, recipe.sampler, None, short, progress=False)
+    ari = {
+        name: separation(model, recipe.sampler.x, recipe.validation)
+        for name, model in (("residual", residual), ("network", network))
+    }
+    chosen = "residual" if ari["residual"] >= ari["network"] else "network"
+    decide(
+        f"The encoder is {chosen!r}: on categories kept from training, Ward's method told their number reaches an ARI "
+        f"of {ari['residual']:.3f} with 'residual' and {ari['network']:.3f} with 'network', after a short training."
+    )
+    return chosen
+
+
+def separation(model: ClusteringModel, x: Rows, tasks: list[Task]) -> float:
+    """The mean ARI of Ward's method that is told the number of categories."""
+    generator = np.random.default_rng(0)
+    ari = []
+    for task in tasks:
+        z = model.transform(x[torch.from_numpy(task.rows)]).double().cpu().numpy()
+        (labels,) = ward_starts(z, [task.n_categories], generator)
+        ari.append(adjusted_rand_score(task.labels, labels))
+    return float(np.mean(ari))
+
+
+def learn_residual(recipe: Recipe, decide: Callable[[str], None]) -> tuple[ClusteringModel, Run, list[Unseen]]:
+    """Trained on all categories; what unseen ones look like is learned from parts, each with the others' encoder."""
+    categories = np.union1d(recipe.sampler.categories, held_out(recipe))
+    generator = np.random.default_rng([recipe.training.seed, 0xF01D])
+    parts = []
+    if len(categories) >= 2 * FOLDS:
+        for part in np.array_split(generator.permutation(categories), FOLDS):
+            model, _ = train_residual(recipe, np.setdiff1d(categories, part), RESIDUAL_STEPS)
+            parts.append(unseen(model, recipe.sampler, part))
+    model, run = train_residual(recipe, categories, RESIDUAL_STEPS, folder=recipe.folder, resume=recipe.resume)
+    decide(
+        f"It starts as {model.config.representation} principal components"
+        f"{' of unit length' if model.config.unit else ''}, and is trained on all {len(categories)} categories for "
+        f"{RESIDUAL_STEPS} steps."
+    )
+    return model, run, parts
+
+
+def set_prior(model: ClusteringModel, parts: list[Unseen], recipe: Recipe, decide: Callable[[str], None]) -> None:
+    """The paper's prior or that of unseen categories: the one under which tasks of these are clustered better."""
+    start = {name: float(value.exp()) for name, value in model.prior_logs.items()}
+    options = {"of the paper": start, "of unseen categories": {**start, **calibrated_prior(parts)}}
+    ari = {}
+    for name, prior in options.items():
+        model.set_prior(**prior)
+        found = []
+        for number in range(PRIOR_TASKS):
+            generator = np.random.default_rng([recipe.training.seed, 0x9810, number])
+            z, y = draw_task(parts[number % len(parts)], generator)
+            (first, *_) = find_candidates(model, z, [len(np.unique(y))], effective_rows=recipe.effective_rows)
+            found.append(adjusted_rand_score(y, first.labels))
+        ari[name] = float(np.mean(found))
+    better = "of the paper" if ari["of the paper"] > ari["of unseen categories"] else "of unseen categories"
+    model.set_prior(**options[better])
+    decide(
+        f"The prior is that {better}: told the number of categories, the mixture reaches "
+        + " and ".join(f"{value:.3f} with that {name}" for name, value in ari.items())
+        + "."
+    )
