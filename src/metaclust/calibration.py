@@ -20,9 +20,12 @@ from metaclust.model import ClusteringModel
 PRIOR_ROWS = 100
 """As how many rows of a cluster the expected width counts: categories of one kind are about equally wide, and a mixture
 of many columns takes chance for narrowness."""
-CHOICE_TASKS = 300
+CHOICE_TASKS = 400
 MOST_ROWS = 1200
 """Of a task from which the choice is learned."""
+EVEN, UNEVEN = 0.6, 0.2
+"""The shares of tasks whose categories have the same size, and similar sizes; in the others one may have forty times as
+many rows as another. Of the even ones more is to be learned: in the others a few large categories decide the ARI."""
 
 
 @dataclass(frozen=True)
@@ -76,8 +79,14 @@ def draw_task(part: Unseen, generator: np.random.Generator) -> tuple[NDArray[np.
     if generator.random() < 0.03:
         number = 1
     largest = min(200, max(6, MOST_ROWS // number))
-    size = np.exp(generator.uniform(np.log(5), np.log(largest), 1 if generator.random() < 0.5 else number))
-    size = np.broadcast_to(size, number)
+    kind = generator.random()
+    if kind < EVEN + UNEVEN:
+        # One size for all, or sizes within a factor of three of each other.
+        factor = 1 if kind < EVEN else 3**0.5
+        middle = generator.uniform(np.log(5), np.log(largest))
+        size = np.exp(middle + generator.uniform(-np.log(factor), np.log(factor), number)).clip(5)
+    else:
+        size = np.exp(generator.uniform(np.log(5), np.log(largest), number))
     chosen = []
     for category, rows in zip(categories[:number], size, strict=True):
         members = np.flatnonzero(part.y == category)

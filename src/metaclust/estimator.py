@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 from torch import Tensor
 
 from metaclust.augmentation import ImageAugmentation
+from metaclust.calibration import CHOICE_TASKS
 from metaclust.checkpoint import CheckpointError, Description, load_model, save_model, versions
 from metaclust.clustering import Clustering
 from metaclust.data.prepare import (
@@ -71,6 +72,7 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         for vectors and texts, the one that separates validation categories better. ``decisions_`` says which, and why.
     choose : "learned" chooses among clusterings with different numbers of clusters as was learned from categories that
         the encoder had not seen; "bound" by the evidence; "auto" as was learned, where there are categories enough.
+    choice_tasks : from how many tasks to learn to choose.
     preset, representation, components : see ``ModelConfig``.
     dropout : of the networks; None for none with images and 0.1 with others, which a network learns by heart sooner.
     seed, device, progress : of everything random; "auto" is CUDA or MPS where there is one; a progress bar.
@@ -95,6 +97,7 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         preset: Preset = "default",
         encoder: EncoderChoice = "auto",
         choose: Literal["auto", "learned", "bound"] = "auto",
+        choice_tasks: int = CHOICE_TASKS,
         representation: int | None = None,
         dropout: float | None = None,
         components: Components = "spherical",
@@ -118,6 +121,7 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         self.preset = preset
         self.encoder = encoder
         self.choose = choose
+        self.choice_tasks = choice_tasks
         self.representation = representation
         self.dropout = dropout
         self.components = components
@@ -170,6 +174,7 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
                 encoder="network" if paper and self.encoder == "auto" else self.encoder,
                 choose=self.choose,
                 effective_rows=self.effective_rows,
+                choice_tasks=int(self.choice_tasks),
                 folder=folder,
                 resume=resume,
                 progress=self.progress,
@@ -384,7 +389,7 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
     def check_settings(self) -> None:
         """Before anything is read or trained: a setting that cannot be is an error that names it."""
-        for name in ("max_clusters", "min_cluster_size", "restarts"):
+        for name in ("max_clusters", "min_cluster_size", "restarts", "choice_tasks"):
             check_count(name, getattr(self, name))
         TrainingConfig(pretrain_steps=self.pretrain_steps, steps=self.steps)
         for name, most in (("confidence", 1.0), ("validation", 0.8)):

@@ -153,6 +153,7 @@ class ClusteringModel(nn.Module):
         return Prior(*(logs[name].to(self._sums).exp() for name in ("mean_precision", "shape", "rate")))
 
     @property
+    @torch.no_grad()
     def expected_variance(self) -> float:
         """That of a cluster by the prior, summed over the columns of z."""
         return float(self.prior.rate / self.prior.shape) * self.config.representation

@@ -237,7 +237,7 @@ def learn_residual(recipe: Recipe, decide: Callable[[str], None]) -> tuple[Clust
 
 def set_prior(model: ClusteringModel, parts: list[Unseen], recipe: Recipe, decide: Callable[[str], None]) -> None:
     """The paper's prior or that of unseen categories: the one under which tasks of these are clustered better."""
-    start = {name: float(value.exp()) for name, value in model.prior_logs.items()}
+    start = {name: float(value.detach().exp()) for name, value in model.prior_logs.items()}
     options = {"of the paper": start, "of unseen categories": {**start, **calibrated_prior(parts)}}
     ari = {}
     for name, prior in options.items():
