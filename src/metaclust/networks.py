@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from sklearn.decomposition import PCA
@@ -75,7 +76,7 @@ class ResidualEncoder(nn.Module):
         pca = PCA(representation, svd_solver="arpack" if isinstance(x, SparseRows) else "auto", random_state=seed)
         projected = pca.fit_transform(rows)
         self.mean.copy_(torch.from_numpy(pca.mean_))
-        self.projection.copy_(torch.from_numpy(pca.components_.T))
+        self.projection.copy_(torch.from_numpy(np.ascontiguousarray(pca.components_.T)))
         if not self.unit:
             self.log_scale.fill_(-0.5 * math.log(max(float(projected.var()), 1e-12)))
 
