@@ -88,6 +88,15 @@ def test_numbers_as_large_as_float32_holds_are_scaled_without_a_warning() -> Non
     np.testing.assert_allclose(result, (values - values.mean(0)) / values.std(0), rtol=1e-5)
 
 
+def test_rows_of_one_length_are_not_scaled_unless_asked_for() -> None:
+    values = np.random.default_rng(0).normal(size=(9, 4)).astype(np.float32)
+    unit = Rows("vectors", values / np.linalg.norm(values, axis=1, keepdims=True), [str(i) for i in range(9)])
+    assert fit_preparation(unit)[0].scale is None  # type: ignore[attr-defined]
+    assert fit_preparation(unit, scaling="standard")[0].scale is not None  # type: ignore[attr-defined]
+    other = Rows("vectors", values, unit.ids)
+    assert fit_preparation(other)[0].scale is not None  # type: ignore[attr-defined]
+
+
 def test_without_scaling_numbers_stay_as_they_are() -> None:
     rows = rows_from_array(np.random.default_rng(0).standard_normal((50, 4)))
     preparation, _ = fit_preparation(rows, scaling="none")
@@ -197,7 +206,7 @@ def test_rows_unlike_the_training_images_or_texts_are_refused() -> None:
 @pytest.mark.usefixtures("_without_type_checks")
 def test_options_that_there_are_not_are_named() -> None:
     wrong: Any = "minmax"
-    with pytest.raises(ValueError, match="scaling='minmax': choose 'standard' or 'none'"):
+    with pytest.raises(ValueError, match="scaling='minmax': choose 'auto', 'standard' or 'none'"):
         fit_preparation(VECTORS, scaling=wrong)
     with pytest.raises(ValueError, match="text='embeddings' needs embedding_model"):
         fit_preparation(TEXTS, text="embeddings")

@@ -584,7 +584,7 @@ def test_what_needs_a_fit_says_so(call):
         ({"representation": 0}, r"^representation=0: it must be a whole number of 1 or more$"),
         ({"components": "cubic"}, r"^components='cubic': choose 'spherical' or 'full'$"),
         ({"preset": "fast"}, r"^preset='fast': choose 'default' or 'paper'$"),
-        ({"scaling": "robust"}, r"^scaling='robust': choose 'standard' or 'none'$"),
+        ({"scaling": "robust"}, r"^scaling='robust': choose 'auto', 'standard' or 'none'$"),
         ({"device": "abacus"}, r"^device='abacus' is not a device: choose"),
         ({"task_rows": (30, 5)}, r"rows=\(30, 5\): "),
         ({"task_rows": 5}, r"task_rows=5: "),

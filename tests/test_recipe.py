@@ -10,10 +10,9 @@ from sklearn.metrics import adjusted_rand_score
 from metaclust import DataWarning, MetaClusterer
 from metaclust.calibration import Unseen, calibrated_prior, draw_task
 from metaclust.checkpoint import load_model, save_model
-from metaclust.data.sparse import SparseRows
+from metaclust.data.sparse import SparseRows, of_one_length
 from metaclust.model import ClusteringModel, ModelConfig
 from metaclust.networks import ResidualEncoder
-from metaclust.recipe import of_one_length
 from metaclust.search import Search, find_clusters, untried_near
 
 WIDTH = 12
@@ -28,7 +27,7 @@ def directions(categories, rows, seed, spread=0.35, unit=True):
     return (x / np.linalg.norm(x, axis=1, keepdims=True) if unit else x).astype(np.float32), y
 
 
-SMALL = {"progress": False, "scaling": "none", "pretrain_steps": 60, "steps": 0, "choice_tasks": 40, "seed": 1}
+SMALL = {"progress": False, "pretrain_steps": 60, "steps": 0, "choice_tasks": 40, "seed": 1}
 
 
 @pytest.fixture(scope="module")

@@ -80,6 +80,8 @@ def train(
         str | None, typer.Option(help="A sentence-transformers folder or name.", show_default=False)
     ] = None,
     max_clusters: Annotated[int, typer.Option(help="How many clusters there may be.")] = 10,
+    encoder: Annotated[str, typer.Option(help="auto, network, or residual (for embeddings).")] = "auto",
+    choose: Annotated[str, typer.Option(help="Among clusterings: auto, learned, or bound.")] = "auto",
     pretrain_steps: Annotated[int, typer.Option(help="Steps on telling categories apart.")] = 1000,
     steps: Annotated[int, typer.Option(help="Steps on clustering them.")] = 300,
     seed: Seed = None,
@@ -107,6 +109,8 @@ def train(
         },
         settings={
             "max_clusters": max_clusters,
+            "encoder": encoder,
+            "choose": choose,
             "pretrain_steps": pretrain_steps,
             "steps": steps,
             "text": text_as,

@@ -60,6 +60,8 @@ def train_model(
         raise SystemExit(130) from None
     estimator.save(out)
     shutil.rmtree(run)
+    for words in estimator.decisions_:
+        told.print(words, markup=False)
     facts: dict[str, Any] = {
         "model": str(out),
         "rows": len(rows),

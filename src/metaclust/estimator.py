@@ -66,7 +66,7 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     task_rows : how many rows of each category a training task has: a range.
     validation : the share of the categories that choose the best weights; 0 for none.
     augment : small affine changes of training images; "auto" and True for images, False for none.
-    scaling : "standard" or "none", for vectors.
+    scaling : of the columns of vectors, "standard" or "none"; "auto" is none for rows of one length, as of embeddings.
     text, embedding_model : "tfidf", "counts" or "embeddings", the last by the sentence-transformers model given.
     encoder : "network", "residual" (starts as the principal components, for vectors that are embeddings), or "auto":
         for vectors and texts, the one that separates validation categories better. ``decisions_`` says which, and why.
@@ -91,7 +91,7 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         task_rows: tuple[int, int] = (5, 30),
         validation: float = 0.2,
         augment: bool | Literal["auto"] = "auto",
-        scaling: Scaling = "standard",
+        scaling: Scaling = "auto",
         text: TextAs = "tfidf",
         embedding_model: str | None = None,
         preset: Preset = "default",

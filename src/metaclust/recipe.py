@@ -17,7 +17,7 @@ from torch import Tensor
 
 from metaclust.calibration import CHOICE_TASKS, Unseen, calibrated_prior, draw_task, learn_choice
 from metaclust.candidates import find_candidates, ward_starts
-from metaclust.data.sparse import SparseRows
+from metaclust.data.sparse import SparseRows, of_one_length
 from metaclust.episodes import Task, TaskSampler
 from metaclust.model import ClusteringModel, ModelConfig
 from metaclust.networks import ResidualEncoder
@@ -139,16 +139,6 @@ def residual_config(config: ModelConfig, x: Rows) -> ModelConfig:
     return replace(config, encoder="residual", unit=unit, representation=width, dropout=RESIDUAL_DROPOUT)
 
 
-def of_one_length(x: Rows) -> bool:
-    """Whether all rows but empty ones have the same Euclidean length, as embeddings and TF-IDF have."""
-    if isinstance(x, SparseRows):
-        length = np.sqrt(np.asarray(x.array.multiply(x.array).sum(1)).reshape(-1))
-    else:
-        length = x.flatten(1).norm(dim=1).cpu().numpy()
-    length = length[length > 0]
-    return len(length) > 0 and float(length.std()) < 0.01 * float(length.mean())
-
-
 def train_residual(
     recipe: Recipe, categories: NDArray[np.int64], steps: int, **keep: Any
 ) -> tuple[ClusteringModel, Run]:
@@ -161,7 +151,7 @@ def train_residual(
     few = min(5, len(categories))
     tasks = replace(sampler, categories=categories, n_categories=(few, max(few, 10)), rows=(5, 15), tasks=3)
     config = replace(recipe.training, pretrain_steps=steps, steps=0, weight_decay=RESIDUAL_DECAY)
-    return model, train(model, tasks, None, config, progress=False, **keep)
+    return model, train(model, tasks, None, config, progress=recipe.progress, **keep)
 
 
 def rows_of(sampler: TaskSampler, categories: NDArray[np.int64]) -> tuple[Rows, NDArray[np.int64]]:
@@ -193,7 +183,7 @@ def choose_encoder(recipe: Recipe, decide: Callable[[str], None]) -> Literal["ne
     residual, _ = train_residual(recipe, recipe.sampler.categories, RESIDUAL_STEPS)
     network = new_model(recipe, recipe.model)
     short = replace(recipe.training, pretrain_steps=min(recipe.training.pretrain_steps, RESIDUAL_STEPS), steps=0)
-    train(network, recipe.sampler, None, short, progress=False)
+    train(network, recipe.sampler, None, short, progress=recipe.progress)
     ari = {
         name: separation(model, recipe.sampler.x, recipe.validation)
         for name, model in (("residual", residual), ("network", network))

@@ -17,10 +17,10 @@ from torch import Tensor
 from metaclust.data.decoding import Fit
 from metaclust.data.embeddings import SentenceEmbedder
 from metaclust.data.rows import DataError, Kind, Rows, listed
-from metaclust.data.sparse import SparseRows
+from metaclust.data.sparse import SparseRows, of_one_length
 from metaclust.data.text import USUAL_RULES, Weighting, WordRules, Words, find_words, texts_of
 
-Scaling = Literal["standard", "none"]
+Scaling = Literal["auto", "standard", "none"]
 TextAs = Literal["tfidf", "counts", "embeddings"]
 BLOCK = 16_384
 """Rows that are in float64 at a time."""
@@ -65,9 +65,10 @@ class VectorPreparation:
         require(self.mean is not None or (self.scale is None and not self.fill), "mean", self.mean)
 
     @classmethod
-    def fit(cls, rows: Rows, scaling: Scaling = "standard") -> VectorPreparation:
-        if scaling not in ("standard", "none"):
-            raise ValueError(f"scaling={scaling!r}: choose 'standard' or 'none'")
+    def fit(cls, rows: Rows, scaling: Scaling = "auto") -> VectorPreparation:
+        """``scaling="auto"`` leaves rows that all have the same length, as embeddings have, as they are."""
+        if scaling not in ("auto", "standard", "none"):
+            raise ValueError(f"scaling={scaling!r}: choose 'auto', 'standard' or 'none'")
         values = rows.values
         if isinstance(values, list) or rows.kind != "vectors":
             raise DataError(f"{rows.source} holds {rows.kind}, not vectors")
@@ -80,6 +81,8 @@ class VectorPreparation:
             name = rows.columns[int(empty.argmax())] if rows.columns else int(empty.argmax())
             raise DataError(f"{rows.source}: column {name!r} has no number at all: leave it out")
         fill = bool(np.isnan(values).any())
+        if scaling == "auto":
+            scaling = "none" if width > 1 and not fill and of_one_length(values) else "standard"
         if scaling == "none" and not fill:
             return cls(width, rows.columns)
         scaler = StandardScaler()
@@ -256,7 +259,7 @@ PREPARATIONS: dict[str, type[Any]] = {
 def fit_preparation(
     rows: Rows,
     *,
-    scaling: Scaling = "standard",
+    scaling: Scaling = "auto",
     text: TextAs = "tfidf",
     rules: WordRules | None = None,
     embedding_model: str | None = None,

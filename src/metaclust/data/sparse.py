@@ -41,3 +41,13 @@ class SparseRows:
 def dense(rows: Tensor | SparseRows) -> Tensor:
     """The same rows as a tensor."""
     return torch.from_numpy(rows.array.toarray()) if isinstance(rows, SparseRows) else rows
+
+
+def of_one_length(rows: Tensor | SparseRows | NDArray[np.float32]) -> bool:
+    """Whether all rows but empty ones have the same Euclidean length, as embeddings and TF-IDF have."""
+    if isinstance(rows, SparseRows):
+        length = np.sqrt(np.asarray(rows.array.multiply(rows.array).sum(1)).reshape(-1))
+    else:
+        length = np.linalg.norm(np.asarray(rows).reshape(len(rows), -1), axis=1)
+    length = length[length > 0]
+    return len(length) > 1 and float(length.std()) < 0.01 * float(length.mean())

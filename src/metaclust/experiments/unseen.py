@@ -121,7 +121,7 @@ def run(
                 share = "paper" if "preset" in settings else "default"
                 if share not in trained:
                     place = np.isin(data.y, known)
-                    fitted = MetaClusterer(seed=split, progress=False, scaling="none", **settings)
+                    fitted = MetaClusterer(seed=split, progress=False, **settings)
                     names = [data.names[i] for i in data.y[place]]
                     trained[share] = fitted.fit(data.take(np.flatnonzero(place)), names)
                     about = {"fit_seconds": time.perf_counter() - started, "decisions": fitted.decisions_}
