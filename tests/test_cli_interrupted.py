@@ -17,7 +17,18 @@ from test_cli import run
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="without SIGKILL and SIGINT")
 PRETRAIN, STEPS = 24, 8
 """A checkpoint every two steps."""
-SETTINGS = ["--label", "kind", "--pretrain-steps", str(PRETRAIN), "--steps", str(STEPS)]
+SETTINGS = [
+    "--label",
+    "kind",
+    "--pretrain-steps",
+    str(PRETRAIN),
+    "--steps",
+    str(STEPS),
+    "--encoder",
+    "network",
+    "--choose",
+    "bound",
+]
 PATIENCE = 120
 """Seconds after which a process that does not get on has failed."""
 

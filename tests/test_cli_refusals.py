@@ -13,7 +13,7 @@ from test_cli import run
 from metaclust import MetaClusterer, checkpoint, read_data
 
 KNOWN = "a,b,kind\n" + "".join(f"{i},{j},k{i}\n" for i in range(4) for j in (0, 0.1, 0.2, 0.3))
-SHORT = ("--label", "kind", "--pretrain-steps", "1", "--steps", "1")
+SHORT = ("--label", "kind", "--pretrain-steps", "1", "--steps", "1", "--encoder", "network", "--choose", "bound")
 TRAIN = ("train", "known.csv", "--out", "o.safetensors", *SHORT)
 CLUSTER = ("cluster", "model.safetensors", "known.csv", "--restarts", "1")
 EVALUATE = ("evaluate", "model.safetensors", "known.csv", "--label", "kind")
@@ -44,7 +44,7 @@ def made(tmp_path_factory):
     loaded = MetaClusterer.load(model).set_params(progress=False)
     loaded.cluster(read_data(folder / "known.csv", progress=False)).save(folder / "clustering.safetensors")
     texts = [f"{word} and {other} again" for word in ("river", "cloud") for other in ("stone", "apple", "copper")]
-    short = MetaClusterer(pretrain_steps=1, steps=0, progress=False)
+    short = MetaClusterer(pretrain_steps=1, steps=0, encoder="network", choose="bound", progress=False)
     short.fit(texts, [text.split()[0] for text in texts]).save(folder / "words.safetensors")
     return folder
 

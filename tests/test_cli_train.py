@@ -78,7 +78,7 @@ class Trained:
         self.known = write(folder / f"known{ending}", range(7))
         self.new = write(folder / f"new{ending}", range(7, 11))
         self.model = folder / "model.safetensors"
-        settings = ("--pretrain-steps", steps, "--steps", 1)
+        settings = ("--pretrain-steps", steps, "--steps", 1, "--encoder", "network", "--choose", "bound")
         self.printed = run("train", self.known, *self.label, "--out", self.model, *settings, "--json")
 
     def clustering(self, **changes):
@@ -189,7 +189,20 @@ def test_a_saved_clustering_and_a_report_are_written(numbers, tmp_path):
 
 def test_train_is_told_which_columns_to_use(numbers, tmp_path):
     out = tmp_path / "m.safetensors"
-    settings = ("--pretrain-steps", 1, "--steps", 0, "--max-clusters", 4, "--seed", 3, "--label", "kind")
+    settings = (
+        "--choose",
+        "bound",
+        "--pretrain-steps",
+        1,
+        "--steps",
+        0,
+        "--max-clusters",
+        4,
+        "--seed",
+        3,
+        "--label",
+        "kind",
+    )
     assert run("train", numbers.known, "--columns", "d,b", "--out", out, *settings).code == 0
     model = MetaClusterer.load(out)
     assert model.preparation_.columns == ("d", "b")
@@ -197,7 +210,7 @@ def test_train_is_told_which_columns_to_use(numbers, tmp_path):
 
 
 def test_quiet_commands_print_nothing_on_the_standard_error(numbers, tmp_path):
-    settings = ("--pretrain-steps", 1, "--steps", 1, *numbers.label)
+    settings = ("--choose", "bound", "--pretrain-steps", 1, "--steps", 1, *numbers.label)
     for command in (
         ("train", numbers.known, "--out", tmp_path / "m.safetensors", *settings),
         ("cluster", numbers.model, numbers.new, "--out", tmp_path / "c.csv", "--report", tmp_path / "r.html"),

@@ -25,7 +25,7 @@ from metaclust.mixture.inference import run
 
 ARRAYS = ("labels", "probabilities", "representations")
 PARTS = ("weights", "means", "precisions", "offsets")
-QUICK = {"pretrain_steps": 3, "steps": 1, "restarts": 3, "progress": False}
+QUICK = {"pretrain_steps": 3, "steps": 1, "restarts": 3, "encoder": "network", "choose": "bound", "progress": False}
 
 
 def gaussians(categories, rows, seed, width=8, spread=1.0):

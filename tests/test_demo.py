@@ -26,7 +26,7 @@ def _one_core(monkeypatch):
 def test_the_demo_compares_the_methods_on_the_same_piles_and_writes_a_report(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     report = tmp_path / "demo.html"
-    results = demo.main(pretrain_steps=2, steps=1, test_tasks=2, report=report, progress=False)
+    results = demo.main(pretrain_steps=2, steps=1, test_tasks=2, choice_tasks=3, report=report, progress=False)
     assert list(results) == METHODS
     for result in results.values():
         assert result.ari.shape == (2,)

@@ -32,7 +32,14 @@ def test_scikit_learn_finds_nothing_wrong(estimator: MetaClusterer, check: Calla
     check(estimator)
 
 
-QUICK: dict[str, Any] = {"pretrain_steps": 3, "steps": 1, "restarts": 3, "progress": False}
+QUICK: dict[str, Any] = {
+    "pretrain_steps": 3,
+    "steps": 1,
+    "restarts": 3,
+    "encoder": "network",
+    "choose": "bound",
+    "progress": False,
+}
 FORMATS = [
     sparse.csr_array,
     sparse.csc_array,

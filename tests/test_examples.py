@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from metaclust import TrainingConfig
+from metaclust import TrainingConfig, recipe
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -21,6 +21,9 @@ def _short_training(monkeypatch):
         return preset(name, **{**settings, "pretrain_steps": 3, "steps": 1, "validate_every": 1})
 
     monkeypatch.setattr(TrainingConfig, "preset", short)
+    monkeypatch.setattr(recipe, "RESIDUAL_STEPS", 3)
+    real = recipe.learn_choice
+    monkeypatch.setattr(recipe, "learn_choice", lambda *a, **settings: real(*a, **{**settings, "tasks": 6}))
 
 
 def runs(monkeypatch, folder, source):

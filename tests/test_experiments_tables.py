@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_rel
 
+from metaclust.evaluation import mean_error
 from metaclust.experiments import paper
 from metaclust.experiments.cells import ABLATIONS, EXPERIMENTS
 from metaclust.experiments.figures import figure_of, save
-from metaclust.experiments.tables import mean_error, probability, table_of
+from metaclust.experiments.tables import probability, table_of
 
 
 def record(experiment, method, split, ari, *, s=10, t=10, steps=None, number=578, **more):

@@ -38,6 +38,7 @@ def main(
     pretrain_steps: int = 600,
     steps: int = 150,
     test_tasks: int = 40,
+    choice_tasks: int = 150,
     seed: int = 0,
     *,
     report: Path = Path("metaclust-demo.html"),
@@ -56,7 +57,9 @@ def main(
         f"Icons: {len(data):,} drawings of {len(data.categories)} concepts. Learning to cluster from "
         f"{len(split.train) + len(split.validation)} of them; {len(split.test)} are never seen in training."
     )
-    model = MetaClusterer(pretrain_steps=pretrain_steps, steps=steps, seed=seed, progress=progress)
+    model = MetaClusterer(
+        pretrain_steps=pretrain_steps, steps=steps, choice_tasks=choice_tasks, seed=seed, progress=progress
+    )
     model.fit(data.X[known], [data.categories[i] for i in data.y[known]])
     results = compare(model, data, split.test, test_tasks, seed)
     table = Table(title=f"{test_tasks} piles of 2 to 10 unseen concepts, 15 icons of each")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,6 +16,12 @@ from torch import Tensor
 from metaclust.data.sparse import SparseRows
 from metaclust.episodes import Task, collate
 from metaclust.model import ClusteringModel
+
+
+def mean_error(values: Sequence[float] | NDArray[np.float64]) -> tuple[float, float]:
+    """The mean and its standard error; a single value has none (NaN)."""
+    array = np.asarray(values, np.float64)
+    return float(array.mean()), float(array.std(ddof=1) / np.sqrt(len(array))) if len(array) > 1 else float("nan")
 
 
 @dataclass(frozen=True)
@@ -29,6 +36,16 @@ class Evaluation:
     def k_error(self) -> float:
         """The mean of |K found - K|."""
         return float(np.abs(self.found - self.true).mean())
+
+    def summary(self) -> dict[str, Any]:
+        """For a results file: means over the tasks."""
+        mean, error = mean_error(self.ari)
+        return {
+            "ari": round(mean, 5),
+            "ari_error": round(error, 5) if len(self.ari) > 1 else None,
+            "k_error": round(self.k_error, 4),
+            "tasks": len(self.ari),
+        }
 
 
 def evaluate(

@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.manifold import TSNE
 
 from metaclust.evaluation import compare
-from metaclust.experiments.lab import Lab, Setting, summary
+from metaclust.experiments.lab import Lab, Setting
 from metaclust.methods import EncoderMethod, Method
 from metaclust.methods.base import settings_of
 from metaclust.methods.headed import HeadedMethod, HeadedModel
@@ -129,13 +129,13 @@ def measure_test(cell: Cell, lab: Lab, progress: bool) -> dict[str, Any]:
         z = lab.representations(method, cell.split)
         labels = [RIVALS[rival](rows, task.n_categories) for rows, task in zip(z, tasks, strict=True)]
         return {
-            "test": summary(compare(tasks, labels)),
+            "test": compare(tasks, labels).summary(),
             "test_seconds_a_task": (time.perf_counter() - started) / len(tasks),
             "training_seconds": method.seconds,
         }
     result, seconds = lab.test(method, cell.split, number)
     measured = {
-        "test": summary(result),
+        "test": result.summary(),
         "test_seconds_a_task": seconds,
         "training_seconds": method.seconds,
         "training_categories": len(lab.problem(cell.split, number).sampler.categories),
@@ -144,7 +144,7 @@ def measure_test(cell: Cell, lab: Lab, progress: bool) -> dict[str, Any]:
     if isinstance(method, EncoderMethod):
         measured |= {"validation_ari": method.validation_ari, "scale": method.frame.scale}
         own, _ = lab.test(method, cell.split, number, starts=1, tol=None)
-        measured["own_start"] = summary(own)
+        measured["own_start"] = own.summary()
     return measured
 
 
@@ -153,7 +153,7 @@ def measure_steps(cell: Cell, lab: Lab, progress: bool) -> dict[str, Any]:
     method = lab.fitted(cell.method, cell.split, cell.setting, progress)
     own, _ = lab.test(method, cell.split, starts=1, tol=None, steps=cell.steps)
     best, seconds = lab.test(method, cell.split, starts=10, tol=None, steps=cell.steps)
-    return {"test": summary(best), "own_start": summary(own), "test_seconds_a_task": seconds}
+    return {"test": best.summary(), "own_start": own.summary(), "test_seconds_a_task": seconds}
 
 
 def measure_time(cell: Cell, lab: Lab, progress: bool) -> dict[str, Any]:

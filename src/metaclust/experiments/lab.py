@@ -126,14 +126,3 @@ class Lab:
         rows, local = local_tasks(problem.test)
         z = method.transform(problem.x[rows]).numpy()
         return [z[task.rows] for task in local]
-
-
-def summary(result: Evaluation) -> dict[str, Any]:
-    """For the results file: means over the tasks of a split."""
-    error = result.ari.std(ddof=1) / np.sqrt(len(result.ari)) if len(result.ari) > 1 else 0.0
-    return {
-        "ari": round(float(result.ari.mean()), 5),
-        "ari_error": round(float(error), 5),
-        "k_error": round(result.k_error, 4),
-        "tasks": len(result.ari),
-    }

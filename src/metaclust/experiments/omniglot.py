@@ -15,7 +15,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from metaclust.augmentation import ImageAugmentation
@@ -71,7 +70,7 @@ def protocol(
         "best_step": run.best_step,
         "training_seconds": round(run.seconds, 1),
         "seconds": round(time.perf_counter() - started, 1),
-        "test": {name: summary(result) for name, result in rows.items()},
+        "test": {name: result.summary() for name, result in rows.items()},
     }
 
 
@@ -107,15 +106,6 @@ def collapse(
         "validations": run.validations,
         "held": run.last is not None and run.proto_start is not None and run.last > run.proto_start,
         "training_seconds": round(run.seconds, 1),
-    }
-
-
-def summary(result: Evaluation) -> dict[str, float]:
-    error = result.ari.std(ddof=1) / np.sqrt(len(result.ari))
-    return {
-        "ari": round(float(result.ari.mean()), 4),
-        "standard_error": round(float(error), 4),
-        "k_error": round(result.k_error, 3),
     }
 
 

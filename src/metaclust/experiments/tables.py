@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import ttest_rel
 
+from metaclust.evaluation import mean_error
 from metaclust.experiments import paper
 from metaclust.experiments.cells import ABLATIONS, TABLE1, TIMED, WITH_RIVALS
 from metaclust.experiments.grid import Record
@@ -59,12 +60,6 @@ def title_of(method: str) -> str:
 
 def by_split(records: Sequence[Record], kind: str = "test", figure: str = "ari") -> dict[int, float]:
     return {record["split"]: record[kind][figure] for record in records if kind in record}
-
-
-def mean_error(values: Sequence[float]) -> tuple[float, float]:
-    """The mean and its standard error; no error of a single value."""
-    array = np.array(values, np.float64)
-    return float(array.mean()), float(array.std(ddof=1) / np.sqrt(len(array))) if len(array) > 1 else float("nan")
 
 
 def shown(values: Sequence[float], bold: bool = False) -> str:

@@ -19,7 +19,7 @@ from torch import Tensor
 from metaclust.checkpoint import CheckpointError, read_tensors, versions, write_tensors
 from metaclust.data.sparse import SparseRows
 from metaclust.episodes import Task, TaskSampler
-from metaclust.evaluation import cluster_tasks, compare, local_tasks
+from metaclust.evaluation import cluster_tasks, compare, local_tasks, mean_error
 from metaclust.model import ClusteringModel, ModelConfig
 from metaclust.training import Objective, TrainingConfig, train
 
@@ -230,9 +230,9 @@ def choose_frame(model: ClusteringModel, x: Rows, validation: Sequence[Task]) ->
     tried = try_frames(model, x, validation, FRAME_STARTS)
     _, plain = tried[0]
     best, aris = max(tried, key=lambda one: float(one[1].mean()))
-    gain = aris - plain
-    error = gain.std(ddof=1) / np.sqrt(len(gain)) if len(gain) > 1 else 0.0
-    if gain.mean() > error:
+    gain, error = mean_error(aris - plain)
+    # With one task there is no error to be above.
+    if gain > (0.0 if len(aris) == 1 else error):
         return best, float(aris.mean())
     return tried[0][0], float(plain.mean())
 
