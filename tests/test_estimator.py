@@ -309,11 +309,13 @@ def test_settings_reach_the_sampler_the_model_and_the_training(seen):
     assert sampler.augment is None
 
 
-@pytest.mark.parametrize(("augment", "expected"), [("auto", True), (True, True), (False, False)])
+@pytest.mark.parametrize(("augment", "expected"), [("auto", True), ("turn", True), (True, True), (False, False)])
 def test_training_images_are_changed_and_validation_images_are_not(seen, augment, expected):
     x = np.random.default_rng(0).integers(0, 256, (27, 6, 6)).astype(np.uint8)
     MetaClusterer(**{**QUICK, "pretrain_steps": 1}, augment=augment).fit(x, np.arange(27) % 9)
     assert (seen[0][1].augment is not None) is expected
+    if expected:
+        assert seen[0][1].augment.turn_categories is (augment == "turn")
 
 
 def test_the_paper_has_its_own_preset(seen):

@@ -65,7 +65,8 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     pretrain_steps, steps : how long to train: steps on telling categories apart, steps on clustering them.
     task_rows : how many rows of each category a training task has: a range.
     validation : the share of the categories that choose the best weights; 0 for none.
-    augment : small affine changes of training images; "auto" and True for images, False for none.
+    augment : small affine changes of training images; "auto" and True for images, False for none. "turn" also turns and
+        mirrors whole categories, which makes others of them: for characters and signs, not for photographs.
     scaling : of the columns of vectors, "standard" or "none"; "auto" is none for rows of one length, as of embeddings.
     text, embedding_model : "tfidf", "counts" or "embeddings", the last by the sentence-transformers model given.
     encoder : "network", "residual" (starts as the principal components, for vectors that are embeddings), or "auto":
@@ -90,7 +91,7 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         steps: int = 300,
         task_rows: tuple[int, int] = (5, 30),
         validation: float = 0.2,
-        augment: bool | Literal["auto"] = "auto",
+        augment: bool | Literal["auto", "turn"] = "auto",
         scaling: Scaling = "auto",
         text: TextAs = "tfidf",
         embedding_model: str | None = None,
@@ -372,7 +373,7 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         elif held:
             held = 0
         order = np.random.default_rng([int(self.seed), 0x5B1]).permutation(categories)
-        augment = ImageAugmentation() if images and self.augment else None
+        augment = ImageAugmentation(turn_categories=self.augment == "turn") if images and self.augment else None
         low, high = self.task_rows
         sampler = TaskSampler(
             x,
@@ -399,8 +400,8 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         for name, allowed in (("encoder", ("auto", "network", "residual")), ("choose", ("auto", "learned", "bound"))):
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name}={getattr(self, name)!r}: choose one of {allowed}")
-        if self.augment not in ("auto", True, False):
-            raise ValueError(f"augment={self.augment!r}: choose 'auto', True or False")
+        if self.augment not in ("auto", "turn", True, False):
+            raise ValueError(f"augment={self.augment!r}: choose 'auto', 'turn', True or False")
         if not isinstance(self.task_rows, tuple | list) or len(self.task_rows) != 2:
             raise ValueError(
                 f"task_rows={self.task_rows!r}: give the least and the most rows of a category, as (5, 30)"

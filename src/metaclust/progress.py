@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -11,7 +11,22 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from metaclust.runs import Run
 
 
-class TrainingBar:
+class Bar:
+    """A progress bar on the standard error while it is entered."""
+
+    progress: Progress
+
+    def __enter__(self) -> Self:
+        self.progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.progress.stop()
+
+
+class TrainingBar(Bar):
     """Phase, steps, loss, validation ARI and the time left."""
 
     def __init__(self, total: int, done: int) -> None:
@@ -33,17 +48,8 @@ class TrainingBar:
         ari = "-" if state.last is None else f"{state.last:.3f} (best {state.best:.3f})"
         self.progress.update(self.task, completed=step, phase=record["phase"], loss=f"{self.loss:.3f}", ari=ari)
 
-    def __enter__(self) -> TrainingBar:
-        self.progress.start()
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.progress.stop()
-
-
-class CountBar:
+class CountBar(Bar):
     """What is done, how much of it, and the time left."""
 
     def __init__(self, words: str, total: int) -> None:
@@ -59,12 +65,3 @@ class CountBar:
 
     def advance(self) -> None:
         self.progress.advance(self.task)
-
-    def __enter__(self) -> CountBar:
-        self.progress.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.progress.stop()

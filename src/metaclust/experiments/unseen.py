@@ -220,7 +220,10 @@ def main() -> None:
         for test, method, result in run(data, split, left, arguments.test, arguments.validate):
             if (test, method) not in done:
                 append_record(arguments.out, {**same, "test": test, "method": method, **result, "commit": commit()})
-                print(f"{arguments.dataset} {split} {test} {method}: {result['ari']:.4f} ({result['k_error']:.2f})")
+                print(
+                    f"{arguments.dataset} {split} {test} {method}: {result['ari']:.4f} ({result['k_error']:.2f})",
+                    flush=True,
+                )
 
 
 if __name__ == "__main__":

@@ -1,0 +1,129 @@
+"""The alphabets of Omniglot's evaluation set, each clustered at once by what was learned from the background set.
+
+    python -m metaclust.experiments.alphabets run --folder runs/alphabets --out results/alphabets.jsonl
+    python -m metaclust.experiments.alphabets table results/alphabets.jsonl
+
+964 characters of 30 alphabets are known. Each of the 20 other alphabets has 20 to 47 characters with 20 drawings each, and
+how many there are is not told. One JSON line for each alphabet and method. The accuracy is the share of drawings that are
+right under the best matching of clusters and characters.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
+from sklearn.metrics import adjusted_rand_score
+from sklearn.metrics.cluster import contingency_matrix
+
+from metaclust.data import load_dataset
+from metaclust.data.named import Dataset
+from metaclust.estimator import MetaClusterer
+from metaclust.evaluation import mean_error
+from metaclust.experiments.grid import append_record, commit, read_records
+from metaclust.experiments.unseen import MOST_AT_ONCE, Labels, rivals
+
+
+def alphabets(
+    folder: Path, validate: bool, seed: int = 0, **settings: Any
+) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """(alphabet, method, what was measured). To validate, five alphabets of the background set are kept out."""
+    known = load_dataset("omniglot")
+    new = known if validate else load_dataset("omniglot", part="evaluation")
+    kept: set[str] = set()
+    if validate:
+        kept = set(np.random.default_rng([seed, 0xA1F]).choice(sorted(set(groups_of(known))), 5, replace=False))
+    model_file = folder / f"alphabets-{seed}{'-validate' if validate else ''}.safetensors"
+    about: dict[str, Any] = {}
+    if model_file.exists():
+        model = MetaClusterer.load(model_file).set_params(progress=False)
+    else:
+        place = np.array([known.categories[i].split("/")[0] not in kept for i in known.y])
+        started = time.perf_counter()
+        model = MetaClusterer(seed=seed, augment="turn", **settings)
+        model.fit(known.X[place], [known.categories[i] for i in known.y[place]])
+        folder.mkdir(parents=True, exist_ok=True)
+        model.set_params(progress=False).save(model_file)
+        about = {"fit_seconds": time.perf_counter() - started, "decisions": model.decisions_}
+    for alphabet in sorted(kept or set(groups_of(new))):
+        rows = np.flatnonzero([new.categories[i].split("/")[0] == alphabet for i in new.y])
+        z = model.transform(new.X[rows])
+        names = [new.categories[i] for i in new.y[rows]]
+        ways: dict[str, Callable[[], Labels]] = {"metaclust": partial(find, model, new.X[rows])}
+        for name, cluster in rivals(z, len(set(names)), MOST_AT_ONCE):
+            ways[f"{name}, on its representations"] = cluster
+        for method, cluster in ways.items():
+            labels = cluster()
+            table_of_both = contingency_matrix(names, labels)
+            matched = table_of_both[linear_sum_assignment(-table_of_both)].sum() / len(rows)
+            yield (
+                alphabet,
+                method,
+                {
+                    "acc": float(matched),
+                    "ari": float(adjusted_rand_score(names, labels)),
+                    "found": int(labels.max()) + 1,
+                    "true": len(set(names)),
+                    **about,
+                },
+            )
+            about = {}
+
+
+def find(model: MetaClusterer, x: NDArray[np.uint8]) -> Labels:
+    return model.cluster(x, max_clusters=MOST_AT_ONCE).labels
+
+
+def groups_of(data: Dataset) -> list[str]:
+    """The alphabet of each character."""
+    return [name.split("/")[0] for name in data.categories]
+
+
+def table(records: list[dict[str, Any]]) -> str:
+    """Means over the alphabets."""
+    lines = ["| | accuracy | ARI | mean abs(K found - K) | alphabets |", "|---|---|---|---|---|"]
+    for method in dict.fromkeys(record["method"] for record in records):
+        of_method = [record for record in records if record["method"] == method]
+        acc, ari = (mean_error([record[name] for record in of_method]) for name in ("acc", "ari"))
+        wrong = np.mean([abs(record["found"] - record["true"]) for record in of_method])
+        cells = " | ".join(f"{mean:.3f} ± {error:.3f}" for mean, error in (acc, ari))
+        lines.append(f"| {method} | {cells} | {wrong:.2f} | {len(of_method)} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    running = commands.add_parser("run", help="measure")
+    running.add_argument("--folder", type=Path, required=True, help="where the trained model is kept")
+    running.add_argument("--pretrain-steps", type=int, default=1800)
+    running.add_argument("--steps", type=int, default=1500)
+    running.add_argument("--validate", action="store_true", help="five alphabets of the background set instead")
+    running.add_argument("--threads", type=int, help="of torch")
+    running.add_argument("--out", type=Path, required=True)
+    showing = commands.add_parser("table", help="print the table")
+    showing.add_argument("path", type=Path)
+    arguments = parser.parse_args()
+    if arguments.command == "table":
+        print(table(read_records(arguments.path)))
+        return
+    if arguments.threads:
+        torch.set_num_threads(arguments.threads)
+    settings = {"pretrain_steps": arguments.pretrain_steps, "steps": arguments.steps}
+    done = {(record["alphabet"], record["method"]) for record in read_records(arguments.out)}
+    for alphabet, method, result in alphabets(arguments.folder, arguments.validate, **settings):
+        if (alphabet, method) not in done:
+            append_record(arguments.out, {"alphabet": alphabet, "method": method, **result, "commit": commit()})
+            print(f"{alphabet} {method}: {result['acc']:.3f} ({result['found']} of {result['true']})", flush=True)
+
+
+if __name__ == "__main__":
+    main()
