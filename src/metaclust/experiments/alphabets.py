@@ -3,9 +3,9 @@
     python -m metaclust.experiments.alphabets run --folder runs/alphabets --out results/alphabets.jsonl
     python -m metaclust.experiments.alphabets table results/alphabets.jsonl
 
-964 characters of 30 alphabets are known. Each of the 20 other alphabets has 20 to 47 characters with 20 drawings each, and
-how many there are is not told. One JSON line for each alphabet and method. The accuracy is the share of drawings that are
-right under the best matching of clusters and characters.
+964 characters of 30 alphabets are known. Each of the 20 other alphabets has 20 to 47 characters with 20 drawings each,
+and how many there are is not told. One JSON line for each alphabet and method. The accuracy is the share of drawings
+that are right under the best matching of clusters and characters.
 """
 
 from __future__ import annotations
