@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from metaclust.episodes import Batch, Split, Task, TaskSampler, collate, split_categories
     from metaclust.estimator import MetaClusterer
     from metaclust.evaluation import Evaluation, evaluate
-    from metaclust.mixture import Posterior, Statistics, expectation_maximization, variational_bayes
+    from metaclust.mixture import Posterior, Prior, Statistics, expectation_maximization, variational_bayes
     from metaclust.model import ClusteringModel, ModelConfig
     from metaclust.objectives import prototypical_loss, soft_ari
     from metaclust.training import TrainingConfig, train
@@ -71,6 +71,7 @@ WHERE = {
     ),
     "metaclust.mixture": (
         "Posterior",
+        "Prior",
         "Statistics",
         "expectation_maximization",
         "variational_bayes",
@@ -101,6 +102,7 @@ __all__ = [
     "ModelConfig",
     "Posterior",
     "Preparation",
+    "Prior",
     "Rows",
     "Split",
     "Statistics",

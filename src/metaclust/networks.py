@@ -7,7 +7,6 @@ import math
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
-from sklearn.decomposition import PCA
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -71,6 +70,8 @@ class ResidualEncoder(nn.Module):
     @torch.no_grad()
     def fit(self, x: Tensor | SparseRows, seed: int = 0) -> None:
         """Take mean and principal components from rows; without ``unit`` the scale, too."""
+        from sklearn.decomposition import PCA
+
         representation = self.projection.shape[1]
         rows = x.array if isinstance(x, SparseRows) else x.cpu().numpy()
         pca = PCA(representation, svd_solver="arpack" if isinstance(x, SparseRows) else "auto", random_state=seed)
