@@ -7,7 +7,17 @@ from sklearn.cluster import AgglomerativeClustering
 from sklearn.metrics import adjusted_rand_score
 
 from metaclust import candidates as module
-from metaclust.candidates import candidate_numbers, different, find_candidates, groups, seeded_starts, ward_starts
+from metaclust.candidates import (
+    STEPS,
+    candidate_numbers,
+    different,
+    find_candidates,
+    groups,
+    seeded_starts,
+    ward_starts,
+)
+from metaclust.mixture import vb_steps
+from metaclust.mixture.inference import run
 from metaclust.model import ClusteringModel, ModelConfig
 
 
@@ -71,15 +81,38 @@ def test_a_candidate_is_what_the_inference_makes_of_its_start():
     z, _ = blobs(3)
     mixture = model()
     mixture.set_prior(shape=20.0, rate=30.0, mean_precision=0.1)
-    together = find_candidates(mixture, z, [1, 3, 5, 6], effective_rows=7, seed=1)
+    together = find_candidates(mixture, z, [1, 3, 5, 6], effective_rows=7, seed=1, weight=0.4)
     for candidate in together:
-        k = candidate.posterior.assignments.shape[-1]
         assert candidate.labels.tolist() == candidate.posterior.assignments.argmax(-1).tolist()
-        assert candidate.posterior.assignments.shape == (len(z), k)
+        assert candidate.bound == pytest.approx(float(candidate.posterior.exact_bound))
+        assert candidate.weight == 0.4
     for number in (3, 5):
-        (alone, *_) = find_candidates(mixture, z, [number], effective_rows=7, seed=1)
-        assert alone.weight == pytest.approx(7 * number / len(z))
-        assert any(adjusted_rand_score(alone.labels, other.labels) == 1 for other in together)
+        (start,) = ward_starts(z, [number], np.random.default_rng(0))
+        posterior = run(
+            vb_steps(
+                torch.from_numpy(z),
+                torch.from_numpy(1e9 * (np.eye(number)[start] - 1)),
+                mixture.family,
+                mixture.alpha.detach(),
+                weight=0.4,
+            ),
+            STEPS,
+            None,
+        )
+        labels = posterior.assignments.argmax(-1).numpy()
+        assert any(adjusted_rand_score(labels, other.labels) == 1 for other in together)
+
+
+@pytest.mark.parametrize("effective", [3.0, 8.0, 1000.0, None])
+def test_clusters_count_as_so_many_rows(effective):
+    z, _ = blobs(5, clusters=4, rows=50)
+    found = find_candidates(model(), z, candidate_numbers(10), effective_rows=effective)
+    (weight,) = {candidate.weight for candidate in found}
+    best = max(found, key=lambda candidate: candidate.bound)
+    if effective in (1000.0, None):
+        assert weight == 1
+    else:
+        assert weight == pytest.approx(effective * len(np.unique(best.labels)) / len(z), rel=0.3)
 
 
 def test_true_clusters_are_among_the_candidates():

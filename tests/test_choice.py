@@ -51,7 +51,8 @@ def test_figures_say_what_they_are_called():
     merged, parted = np.minimum(y, 2), y.copy()
     parted[y == 0] = np.where(z[y == 0][:, 0] > z[y == 0][:, 0].mean(), 0, 4)
     expected = np.mean([z[y == k].var(0, ddof=1).sum() for k in range(4)])
-    figures = describe(z, [y, merged, parted, np.zeros_like(y)], expected)
+    bounds = [-1.0, -2.0, -1.5, -4.0]
+    figures = describe(z, [y, merged, parted, np.zeros_like(y)], expected, bounds)
     assert figures.shape == (4, 2 * len(FIGURES))
     assert np.isfinite(figures).all()
     np.testing.assert_allclose(figure(figures, "silhouette")[:3], [silhouette_score(z, k) for k in (y, merged, parted)])
@@ -64,6 +65,7 @@ def test_figures_say_what_they_are_called():
     assert figure(figures, "evenness")[0] == pytest.approx(0)
     assert figure(figures, "evenness")[1] < -0.01
     np.testing.assert_allclose(np.exp(figure(figures, "log clusters")), [4, 3, 5, 1])
+    np.testing.assert_allclose(figure(figures, "bound"), [0, -1, -0.5, -3])
     # The second half: how far each is below the highest.
     np.testing.assert_allclose(figures[:, len(FIGURES) :].max(0), 0)
 
@@ -72,7 +74,7 @@ def test_figures_have_no_unit():
     z, y = blobs(1)
     candidates = [y, np.minimum(y, 2), np.zeros_like(y)]
     np.testing.assert_allclose(
-        describe(z, candidates, 5.0), describe(100 * z - 7, candidates, 5e4), rtol=1e-3, atol=1e-3
+        describe(z, candidates, 5.0, [1, 2, 3]), describe(100 * z - 7, candidates, 5e4, [1, 2, 3]), rtol=1e-3, atol=1e-3
     )
 
 
@@ -87,13 +89,13 @@ def test_figures_have_no_unit():
     ids=["all equal", "one row", "each its own", "numbers left out"],
 )
 def test_figures_of_strange_rows_are_finite(z, labels):
-    assert np.isfinite(describe(z, [np.array(labels), np.zeros(len(z), np.int64)], 1.0)).all()
+    assert np.isfinite(describe(z, [np.array(labels), np.zeros(len(z), np.int64)], 1.0, [0.0, 0.0])).all()
 
 
 def test_more_rows_than_the_silhouette_looks_at():
     z, y = blobs(2, rows=400)
     assert len(z) > 1000
-    (found,) = figure(describe(z, [y], 5.0), "silhouette")
+    (found,) = figure(describe(z, [y], 5.0, [0.0]), "silhouette")
     assert found == pytest.approx(silhouette_score(z, y), abs=0.03)
 
 

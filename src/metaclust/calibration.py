@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import adjusted_rand_score
 
-from metaclust.candidates import candidate_numbers, find_candidates
+from metaclust.candidates import Candidate, candidate_numbers, find_candidates
 from metaclust.choice import Choice, Example, describe, fit_choice
 from metaclust.model import ClusteringModel
 
@@ -95,6 +95,17 @@ def draw_task(part: Unseen, generator: np.random.Generator) -> tuple[NDArray[np.
     return part.z[index], part.y[index]
 
 
+def figures_of(model: ClusteringModel, z: NDArray[np.float64], candidates: Sequence[Candidate]) -> NDArray[np.float64]:
+    """What the choice looks at."""
+    bounds = [candidate.bound / (candidate.weight * len(z)) for candidate in candidates]
+    return describe(z, [candidate.labels for candidate in candidates], model.expected_variance, bounds)
+
+
+def likely_limit(true: int) -> int:
+    """How many clusters are allowed in a task of so many categories."""
+    return max(10, round(1.5 * true) + 2)
+
+
 def example_of(
     model: ClusteringModel,
     z: NDArray[np.float64],
@@ -103,8 +114,7 @@ def example_of(
     seed: int,
 ) -> Example:
     """The candidates of a task beside their ARI. More clusters may be looked for than there are, and often are."""
-    true = len(np.unique(y))
-    numbers = candidate_numbers(min(len(z), max(10, round(1.5 * true) + 2)))
+    numbers = candidate_numbers(min(len(z), likely_limit(len(np.unique(y)))))
     candidates = find_candidates(model, z, numbers, effective_rows=effective_rows, seed=seed)
-    figures = describe(z, [candidate.labels for candidate in candidates], model.expected_variance)
+    figures = figures_of(model, z, candidates)
     return Example(figures, np.array([adjusted_rand_score(y, candidate.labels) for candidate in candidates]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -24,6 +25,10 @@ WARD_ROWS = 4000
 """Ward's method looks at all pairs: of more rows than this, at a sample, and the others go to the nearest centre."""
 STEPS = 20
 """Steps of inference from each start."""
+FEW_STEPS = 5
+"""Where it is only asked how many clusters there are about."""
+ROUNDS = 3
+"""How often the weight of a row is found again from the number of clusters."""
 ALL_UP_TO = 12
 BATCH = 30_000_000
 """The most numbers in the assignments of all starts that go through the inference together."""
@@ -36,6 +41,8 @@ class Candidate:
     labels: Labels
     posterior: Posterior
     weight: float
+    """How much each row counted."""
+    bound: float
 
 
 def candidate_numbers(limit: int) -> list[int]:
@@ -89,29 +96,55 @@ def find_candidates(
     *,
     effective_rows: float | None,
     seed: int = 0,
-    steps: int = STEPS,
+    weight: float | None = None,
 ) -> list[Candidate]:
     """From two starts for each number of clusters, Ward's and seeds, what the inference makes of them.
 
-    A cluster counts as at most ``effective_rows`` rows in the mean (see :func:`metaclust.search.find_clusters`).
+    All rows have the same weight, so that the bounds of candidates compare: ``weight``, or such that a cluster counts,
+    in the mean, as ``effective_rows`` rows (see :func:`metaclust.search.find_clusters`). How many clusters there are is
+    not known before: the weight is found in rounds, from the candidates of Ward's method.
     """
     generator = np.random.default_rng([seed, 0xCA7])
     numbers = sorted({min(number, len(z)) for number in numbers})
-    starts = [*ward_starts(z, numbers, generator), *seeded_starts(z, [n for n in numbers if n > 1], generator)]
-    starts = different(starts)
+    wards = different(ward_starts(z, numbers, generator))
+    starts = different([*wards, *seeded_starts(z, [n for n in numbers if n > 1], generator)])
     rows = torch.from_numpy(z).to(model.device)
+    if weight is None:
+        weight = common_weight(model, rows, wards, numbers[-1], effective_rows)
+    return ends_of(model, rows, starts, weight, STEPS)
+
+
+def common_weight(
+    model: ClusteringModel, rows: Tensor, starts: Sequence[Labels], limit: int, effective_rows: float | None
+) -> float:
+    """The weight at which the best of the starts, by the bound, has clusters of ``effective_rows`` rows in the mean."""
+    if effective_rows is None:
+        return 1.0
+    # Between two clusters and as many as there may be.
+    weight = min(1.0, effective_rows * math.sqrt(2 * limit) / len(rows))
+    for _ in range(ROUNDS):
+        ends = ends_of(model, rows, starts, weight, FEW_STEPS)
+        best = max(ends, key=lambda end: end.bound)
+        better = min(1.0, effective_rows * len(np.unique(best.labels)) / len(rows))
+        if abs(better - weight) <= 0.05 * weight:
+            break
+        weight = better
+    return weight
+
+
+def ends_of(
+    model: ClusteringModel, rows: Tensor, starts: Sequence[Labels], weight: float, steps: int
+) -> list[Candidate]:
+    """Where each start leads, in the order of their numbers of clusters."""
     found: list[Candidate] = []
-    for group in groups(starts, len(z)):
+    for group in groups(starts, len(rows)):
         clusters = max(int(labels.max()) + 1 for labels in group)
         logits = torch.stack([start_logits(labels, clusters) for labels in group]).to(rows)
-        weights = torch.ones(len(group), dtype=torch.float64)
-        if effective_rows is not None:
-            sizes = torch.tensor([len(z) / (int(labels.max()) + 1) for labels in group], dtype=torch.float64)
-            weights = (effective_rows / sizes).clamp_max(1)
-        ends = model.from_starts(rows.expand(len(group), *rows.shape), logits, steps, weights.to(rows))
+        weights = torch.full((len(group),), weight, dtype=rows.dtype, device=rows.device)
+        ends = model.from_starts(rows.expand(len(group), *rows.shape), logits, steps, weights)
         hard = ends.assignments.argmax(-1).cpu().numpy()
-        for i, labels in enumerate(hard):
-            found.append(Candidate(labels, one_task(ends, i), float(weights[i])))
+        bounds = ends.exact_bound.cpu().tolist()
+        found += [Candidate(labels, one_task(ends, i), weight, bounds[i]) for i, labels in enumerate(hard)]
     return found
 
 

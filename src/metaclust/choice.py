@@ -44,6 +44,7 @@ FIGURES = (
     "agreement of the same number",
     "fall from fewer",
     "fall to more",
+    "bound",
 )
 SILHOUETTE_ROWS = 1000
 """The silhouette looks at all pairs: of more rows than this, at a sample."""
@@ -116,10 +117,13 @@ def fit_choice(examples: Sequence[Example], *, steps: int = 400, seed: int = 0) 
     return choice.eval()
 
 
-def describe(z: Floats, candidates: Sequence[Labels], expected: float, seed: int = 0) -> Floats:
+def describe(
+    z: Floats, candidates: Sequence[Labels], expected: float, bounds: Sequence[float], seed: int = 0
+) -> Floats:
     """(candidates, 2 figures): the figures of each, and how far each is below the highest among the candidates.
 
-    ``expected`` is the variance, summed over the columns of ``z``, that a category has.
+    ``expected`` is the variance, summed over the columns of ``z``, that a category has; ``bounds`` are those of the
+    evidence, for each row that counts.
     """
     generator = np.random.default_rng([seed, len(z)])
     sample = np.arange(len(z))
@@ -130,7 +134,8 @@ def describe(z: Floats, candidates: Sequence[Labels], expected: float, seed: int
     dense = [np.unique(labels, return_inverse=True)[1] for labels in candidates]
     numbers = np.array([labels.max() + 1 for labels in dense])
     each = np.stack([alone(z, labels, distances, sample, expected) for labels in dense])
-    figures = np.column_stack([each, between(dense, numbers, each[:, 0])])
+    below = np.asarray(bounds) - max(bounds)
+    figures = np.column_stack([each, between(dense, numbers, each[:, 0]), below])
     return np.column_stack([figures, figures - figures.max(0)])
 
 

@@ -60,7 +60,7 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     min_cluster_size : clusters of fewer rows are dissolved.
     restarts : from how many starts rows are clustered, where the bound chooses; the best one is kept.
     effective_rows : as how many rows a cluster counts in the mean, however many it has; None for all. Large clusters
-        fall apart under None, for no category is exactly Gaussian.
+        fall apart under None, for no category is exactly Gaussian. "auto" is what clusters unseen categories best.
     confidence : rows less sure of their cluster than this are marked unsure; they keep their label.
     pretrain_steps, steps : how long to train: steps on telling categories apart, steps on clustering them.
     task_rows : how many rows of each category a training task has: a range.
@@ -85,7 +85,7 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         *,
         min_cluster_size: int = 1,
         restarts: int = 10,
-        effective_rows: float | None = 20,
+        effective_rows: float | Literal["auto"] | None = "auto",
         confidence: float = 0.5,
         pretrain_steps: int = 1000,
         steps: int = 300,
@@ -199,9 +199,8 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         started = time.perf_counter()
         rows, z = self.represent(X)
         order = canonical_order(z)
-        search = Search(
-            limit, int(self.min_cluster_size), int(self.restarts), self.effective_rows, int(self.seed), self.choose
-        )
+        effective = self.model_.config.effective_rows if self.effective_rows == "auto" else self.effective_rows
+        search = Search(limit, int(self.min_cluster_size), int(self.restarts), effective, int(self.seed), self.choose)
         with Waiting("clustering", enabled=self.progress):
             found = find_clusters(self.model_, z[order], search)
         back = np.argsort(order)
@@ -406,8 +405,11 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             raise ValueError(
                 f"task_rows={self.task_rows!r}: give the least and the most rows of a category, as (5, 30)"
             )
-        if self.effective_rows is not None and not 0 < self.effective_rows < float("inf"):
-            raise ValueError(f"effective_rows={self.effective_rows!r}: it must be positive and finite, or None")
+        rows: Any = self.effective_rows
+        if rows is not None and rows != "auto" and (isinstance(rows, str) or not 0 < rows < float("inf")):
+            raise ValueError(
+                f"effective_rows={self.effective_rows!r}: it must be positive and finite, or 'auto', or None"
+            )
         check_seed(self.seed)
 
     def __sklearn_tags__(self) -> Tags:

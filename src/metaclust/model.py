@@ -57,6 +57,8 @@ class ModelConfig:
     """Of the residual encoder: rows are taken by their direction alone, as embeddings are compared."""
     learn_prior: bool = False
     """Concentration, precision of the means, shape and rate of the precisions are parameters of the model."""
+    effective_rows: float | None = 20.0
+    """As how many rows a cluster counts in the mean, see :mod:`metaclust.search`."""
     choice: bool = False
     """The model has learned to choose among candidate clusterings, see :mod:`metaclust.choice`."""
 
@@ -73,6 +75,8 @@ class ModelConfig:
                 raise ValueError(f"{name}={value!r}: it must be a whole number of 1 or more")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout={self.dropout!r}: it must be at least 0 and below 1")
+        if self.effective_rows is not None and not 0 < self.effective_rows < float("inf"):
+            raise ValueError(f"effective_rows={self.effective_rows!r}: it must be positive and finite, or None")
         if not 0 < self.alpha < float("inf"):
             raise ValueError(f"alpha={self.alpha!r}: the concentration must be positive and finite")
         for name, allowed in (

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, TypeVar
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from metaclust.runs import Run
+
+AnyBar = TypeVar("AnyBar", bound="Bar")
 
 
 class Bar:
@@ -16,7 +18,7 @@ class Bar:
 
     progress: Progress
 
-    def __enter__(self) -> Self:
+    def __enter__(self: AnyBar) -> AnyBar:
         self.progress.start()
         return self
 

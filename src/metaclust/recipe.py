@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from sklearn.metrics import adjusted_rand_score
 from torch import Tensor
 
-from metaclust.calibration import CHOICE_TASKS, Unseen, calibrated_prior, draw_task, learn_choice
-from metaclust.candidates import find_candidates, ward_starts
+from metaclust.calibration import CHOICE_TASKS, Unseen, calibrated_prior, draw_task, learn_choice, likely_limit
+from metaclust.candidates import candidate_numbers, find_candidates, ward_starts
 from metaclust.data.sparse import SparseRows, of_one_length
 from metaclust.episodes import Task, TaskSampler
 from metaclust.model import ClusteringModel, ModelConfig
@@ -36,8 +36,9 @@ RESIDUAL_STEPS = 300
 RESIDUAL_DROPOUT = 0.3
 RESIDUAL_DECAY = 0.01
 FOLDS = 3
-PRIOR_TASKS = 20
+PRIOR_TASKS = 24
 """On which priors are compared."""
+EFFECTIVE_ROWS = (5.0, 8.0, 12.0, 20.0)
 FEWEST_FOR_CHOICE = 6
 """With fewer unseen categories than this there is no choice to learn from."""
 
@@ -53,7 +54,7 @@ class Recipe:
     device: torch.device
     encoder: EncoderChoice = "auto"
     choose: Literal["auto", "learned", "bound"] = "auto"
-    effective_rows: float | None = 20.0
+    effective_rows: float | Literal["auto"] | None = "auto"
     choice_tasks: int = CHOICE_TASKS
     folder: str | os.PathLike[str] | None = None
     resume: bool = False
@@ -93,6 +94,8 @@ def learn(recipe: Recipe) -> Learned:
         held = held_out(recipe)
         parts = [unseen(model, recipe.sampler, held)] if len(held) else []
     model.eval()
+    if recipe.effective_rows != "auto":
+        model.config = replace(model.config, effective_rows=recipe.effective_rows)
     if model.config.learn_prior and parts:
         set_prior(model, parts, recipe, decide)
     known = sum(len(np.unique(part.y)) for part in parts)
@@ -108,7 +111,7 @@ def learn(recipe: Recipe) -> Learned:
             choice = learn_choice(
                 model,
                 parts,
-                effective_rows=recipe.effective_rows,
+                effective_rows=model.config.effective_rows,
                 tasks=recipe.choice_tasks,
                 seed=recipe.training.seed,
                 advance=bar.advance if bar else lambda: None,
@@ -226,23 +229,40 @@ def learn_residual(recipe: Recipe, decide: Callable[[str], None]) -> tuple[Clust
 
 
 def set_prior(model: ClusteringModel, parts: list[Unseen], recipe: Recipe, decide: Callable[[str], None]) -> None:
-    """The paper's prior or that of unseen categories: the one under which tasks of these are clustered better."""
+    """The prior as the training left it or that of unseen categories, and as how many rows a cluster counts.
+
+    What is taken clusters tasks of unseen categories best when the bound chooses.
+    """
     start = {name: float(value.detach().exp()) for name, value in model.prior_logs.items()}
-    options = {"of the paper": start, "of unseen categories": {**start, **calibrated_prior(parts)}}
+    priors = {"of the training": start, "of unseen categories": {**start, **calibrated_prior(parts)}}
+    grid = EFFECTIVE_ROWS if recipe.effective_rows == "auto" else (recipe.effective_rows,)
+    tasks = []
+    for number in range(PRIOR_TASKS):
+        generator = np.random.default_rng([recipe.training.seed, 0x9810, number])
+        tasks.append(draw_task(parts[number % len(parts)], generator))
     ari = {}
-    for name, prior in options.items():
-        model.set_prior(**prior)
-        found = []
-        for number in range(PRIOR_TASKS):
-            generator = np.random.default_rng([recipe.training.seed, 0x9810, number])
-            z, y = draw_task(parts[number % len(parts)], generator)
-            (first, *_) = find_candidates(model, z, [len(np.unique(y))], effective_rows=recipe.effective_rows)
-            found.append(adjusted_rand_score(y, first.labels))
-        ari[name] = float(np.mean(found))
-    better = "of the paper" if ari["of the paper"] > ari["of unseen categories"] else "of unseen categories"
-    model.set_prior(**options[better])
+    with CountBar("learning the prior", len(priors) * len(grid)) if recipe.progress else nullcontext() as bar:
+        for name, prior in priors.items():
+            model.set_prior(**prior)
+            for rows in grid:
+                ari[name, rows] = bound_ari(model, tasks, rows)
+                if bar:
+                    bar.advance()
+    name, rows = max(ari, key=lambda key: ari[key])
+    model.set_prior(**priors[name])
+    model.config = replace(model.config, effective_rows=rows)
+    other = max(value for key, value in ari.items() if key[0] != name)
     decide(
-        f"The prior is that {better}: told the number of categories, the mixture reaches "
-        + " and ".join(f"{value:.3f} with that {name}" for name, value in ari.items())
-        + "."
+        f"The prior is that {name}, and a cluster counts as {rows or 'all its'} rows: on tasks of unseen categories "
+        f"the bound then chooses with an ARI of {ari[name, rows]:.3f}; with the other prior {other:.3f}."
     )
+
+
+def bound_ari(model: ClusteringModel, tasks: list[tuple[NDArray[Any], NDArray[Any]]], rows: float | None) -> float:
+    """The mean ARI over tasks where the bound chooses."""
+    found = []
+    for z, y in tasks:
+        numbers = candidate_numbers(min(len(z), likely_limit(len(np.unique(y)))))
+        best = max(find_candidates(model, z, numbers, effective_rows=rows), key=lambda candidate: candidate.bound)
+        found.append(adjusted_rand_score(y, best.labels))
+    return float(np.mean(found))

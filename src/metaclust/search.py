@@ -10,16 +10,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from metaclust.candidates import STEPS, Candidate, candidate_numbers, find_candidates, start_logits
-from metaclust.choice import Choice, describe
+from metaclust.calibration import figures_of
+from metaclust.candidates import ROUNDS, STEPS, Candidate, candidate_numbers, find_candidates, start_logits
+from metaclust.choice import Choice
 from metaclust.clustering import Components, Start
 from metaclust.mixture import Posterior
 from metaclust.model import ClusteringModel
 
 CHOOSING_ROWS = 5000
 """The most rows among which the learned choice compares candidates."""
-ROUNDS = 3
-"""How often the weight of a row is found again from the number of clusters."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,7 @@ def find_clusters(
     is found in rounds.
     """
     choice = learned_choice(model, search)
-    if choice is not None:
+    if model.config.learn_prior and model.config.inference == "vb":
         return choose_clusters(model, choice, z, search, advance)
     rows = torch.from_numpy(z).to(model.device)
 
@@ -103,12 +102,12 @@ def learned_choice(model: ClusteringModel, search: Search) -> Choice | None:
 
 def choose_clusters(
     model: ClusteringModel,
-    choice: Choice,
+    choice: Choice | None,
     z: NDArray[np.float32],
     search: Search,
     advance: Callable[[], object] = lambda: None,
 ) -> Found:
-    """Candidates for many numbers of clusters, then for all numbers near the best; the best by the learned choice.
+    """Candidates for many numbers of clusters, then for all near the best; the best by the choice, or by the bound.
 
     Of very many rows a sample chooses, and the inference goes on from its clusters with all rows.
     """
@@ -119,17 +118,21 @@ def choose_clusters(
         sample = rows[np.sort(generator.choice(len(z), CHOOSING_ROWS, replace=False))]
     numbers = candidate_numbers(min(search.max_clusters, len(sample)))
     tried: list[Candidate] = []
+    weight = None
     for _ in range(2):
-        tried += find_candidates(model, sample, numbers, effective_rows=search.effective_rows, seed=search.seed)
-        figures = describe(sample, [candidate.labels for candidate in tried], model.expected_variance)
-        scores = choice.scores(figures)
+        tried += find_candidates(
+            model, sample, numbers, effective_rows=search.effective_rows, seed=search.seed, weight=weight
+        )
+        weight = tried[0].weight
+        bounds = np.array([candidate.bound for candidate in tried])
+        scores = bounds if choice is None else choice.scores(figures_of(model, sample, tried))
         advance()
         best = tried[int(scores.argmax())]
         numbers = untried_near(len(np.unique(best.labels)), numbers)
         if not numbers:
             break
     starts = tuple(
-        Start(len(np.unique(candidate.labels)), float(candidate.posterior.exact_bound), float(score))
+        Start(len(np.unique(candidate.labels)), candidate.bound, None if choice is None else float(score))
         for candidate, score in zip(tried, scores, strict=True)
     )
     posterior, weight = best.posterior, best.weight
