@@ -168,7 +168,8 @@ def test_settings_of_the_command_reach_the_clustering(numbers):
     expected = numbers.clustering(min_cluster_size=15, restarts=3, confidence=1.0, seed=5, max_clusters=9)
     facts = json.loads(out)
     assert code == 0
-    assert len(expected.starts) == 3
+    assert expected.about["restarts"] == 3
+    assert expected.about["max_clusters"] == 9
     assert facts["sizes"] == expected.sizes.tolist()
     assert min(facts["sizes"]) >= 15
     assert facts["unsure rows"] == int((expected.confidence < 1).sum())

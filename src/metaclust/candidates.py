@@ -97,8 +97,9 @@ def find_candidates(
     effective_rows: float | None,
     seed: int = 0,
     weight: float | None = None,
+    restarts: int = 1,
 ) -> list[Candidate]:
-    """From two starts for each number of clusters, Ward's and seeds, what the inference makes of them.
+    """For each number of clusters from Ward's start and ``restarts`` others from seeds: what the inference makes of it.
 
     All rows have the same weight, so that the bounds of candidates compare: ``weight``, or such that a cluster counts,
     in the mean, as ``effective_rows`` rows (see :func:`metaclust.search.find_clusters`). How many clusters there are is
@@ -107,7 +108,8 @@ def find_candidates(
     generator = np.random.default_rng([seed, 0xCA7])
     numbers = sorted({min(number, len(z)) for number in numbers})
     wards = different(ward_starts(z, numbers, generator))
-    starts = different([*wards, *seeded_starts(z, [n for n in numbers if n > 1], generator)])
+    seeded = seeded_starts(z, [number for number in numbers if number > 1] * restarts, generator)
+    starts = different([*wards, *seeded])
     rows = torch.from_numpy(z).to(model.device)
     if weight is None:
         weight = common_weight(model, rows, wards, numbers[-1], effective_rows)

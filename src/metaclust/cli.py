@@ -141,7 +141,9 @@ def cluster(
     min_cluster_size: Annotated[
         int | None, typer.Option(help="Smaller ones are dissolved.", show_default=False)
     ] = None,
-    restarts: Annotated[int | None, typer.Option(help="From how many starts.", show_default=False)] = None,
+    restarts: Annotated[
+        int | None, typer.Option(help="Starts from seeds for each number of clusters.", show_default=False)
+    ] = None,
     confidence: Annotated[
         float | None, typer.Option(help="Rows less sure than this are marked unsure.", show_default=False)
     ] = None,

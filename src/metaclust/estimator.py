@@ -58,7 +58,8 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     ----------
     max_clusters : how many clusters there may be; ``cluster`` can be given another number.
     min_cluster_size : clusters of fewer rows are dissolved.
-    restarts : from how many starts rows are clustered, where the bound chooses; the best one is kept.
+    restarts : how many k-means++ starts there are for each number of clusters, beside the one by Ward's method (None:
+        1); with the paper's preset, in all (None: 10).
     effective_rows : as how many rows a cluster counts in the mean, however many it has; None for all. Large clusters
         fall apart under None, for no category is exactly Gaussian. "auto" is what clusters unseen categories best.
     confidence : rows less sure of their cluster than this are marked unsure; they keep their label.
@@ -84,7 +85,7 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         max_clusters: int = 10,
         *,
         min_cluster_size: int = 1,
-        restarts: int = 10,
+        restarts: int | None = None,
         effective_rows: float | Literal["auto"] | None = "auto",
         confidence: float = 0.5,
         pretrain_steps: int = 1000,
@@ -200,7 +201,10 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         rows, z = self.represent(X)
         order = canonical_order(z)
         effective = self.model_.config.effective_rows if self.effective_rows == "auto" else self.effective_rows
-        search = Search(limit, int(self.min_cluster_size), int(self.restarts), effective, int(self.seed), self.choose)
+        restarts = self.restarts
+        if restarts is None:
+            restarts = 1 if self.model_.config.learn_prior else 10
+        search = Search(limit, int(self.min_cluster_size), int(restarts), effective, int(self.seed), self.choose)
         with Waiting("clustering", enabled=self.progress):
             found = find_clusters(self.model_, z[order], search)
         back = np.argsort(order)
@@ -227,7 +231,7 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
                 "trained on": f"{len(self.categories_)} categories",
                 "max_clusters": limit,
                 "min_cluster_size": int(self.min_cluster_size),
-                "restarts": int(self.restarts),
+                "restarts": search.restarts,
                 "weight of a row": round(found.weight, 4),
                 "chosen by": "bound" if learned_choice(self.model_, search) is None else "learned choice",
                 "seed": int(self.seed),
@@ -389,8 +393,10 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
     def check_settings(self) -> None:
         """Before anything is read or trained: a setting that cannot be is an error that names it."""
-        for name in ("max_clusters", "min_cluster_size", "restarts", "choice_tasks"):
+        for name in ("max_clusters", "min_cluster_size", "choice_tasks"):
             check_count(name, getattr(self, name))
+        if self.restarts is not None:
+            check_count("restarts", self.restarts)
         TrainingConfig(pretrain_steps=self.pretrain_steps, steps=self.steps)
         for name, most in (("confidence", 1.0), ("validation", 0.8)):
             value = getattr(self, name)

@@ -28,6 +28,7 @@ class Search:
     max_clusters: int
     min_cluster_size: int = 1
     restarts: int = 10
+    """Starts from seeds: in all, or for each number of clusters where these are candidates to choose from."""
     effective_rows: float | None = 20.0
     seed: int = 0
     choose: Literal["auto", "learned", "bound"] = "auto"
@@ -121,7 +122,13 @@ def choose_clusters(
     weight = None
     for _ in range(2):
         tried += find_candidates(
-            model, sample, numbers, effective_rows=search.effective_rows, seed=search.seed, weight=weight
+            model,
+            sample,
+            numbers,
+            effective_rows=search.effective_rows,
+            seed=search.seed,
+            weight=weight,
+            restarts=search.restarts,
         )
         weight = tried[0].weight
         bounds = np.array([candidate.bound for candidate in tried])
