@@ -70,6 +70,15 @@ def em_fit(request: pytest.FixtureRequest) -> Fit:
     return EM[request.param]
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _few_tasks() -> Iterator[None]:
+    """Priors are compared on few tasks: with the checks of types each step of inference takes many times as long."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("metaclust.recipe.PRIOR_TASKS", 2)
+        patch.setattr("metaclust.recipe.EFFECTIVE_ROWS", (8.0, 20.0))
+        yield
+
+
 @pytest.fixture(autouse=True)
 def _seed() -> None:
     torch.manual_seed(0)

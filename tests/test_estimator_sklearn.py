@@ -10,7 +10,7 @@ from scipy import sparse
 from sklearn.metrics import adjusted_rand_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from metaclust import DataError, MetaClusterer
+from metaclust import DataError, MetaClusterer, recipe
 
 READS_CLASSIFIER_TAGS = (
     "scikit-learn's check takes every estimator with predict_proba for a classifier (it reads classifier_tags)"
@@ -19,7 +19,7 @@ READS_CLASSIFIER_TAGS = (
 
 @pytest.mark.usefixtures("_without_type_checks")
 @parametrize_with_checks(
-    [MetaClusterer(pretrain_steps=2, steps=1, restarts=2, progress=False)],
+    [MetaClusterer(pretrain_steps=2, steps=1, restarts=2, choice_tasks=3, progress=False)],
     expected_failed_checks=lambda _: {
         "check_estimator_sparse_array": READS_CLASSIFIER_TAGS,
         "check_estimator_sparse_matrix": READS_CLASSIFIER_TAGS,
@@ -28,7 +28,10 @@ READS_CLASSIFIER_TAGS = (
     # The last one may pass by chance.
     xfail_strict=False,
 )
-def test_scikit_learn_finds_nothing_wrong(estimator: MetaClusterer, check: Callable[..., Any]) -> None:
+def test_scikit_learn_finds_nothing_wrong(
+    estimator: MetaClusterer, check: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recipe, "RESIDUAL_STEPS", 3)
     check(estimator)
 
 
