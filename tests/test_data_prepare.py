@@ -88,7 +88,7 @@ def test_numbers_as_large_as_float32_holds_are_scaled_without_a_warning() -> Non
     np.testing.assert_allclose(result, (values - values.mean(0)) / values.std(0), rtol=1e-5)
 
 
-def test_rows_of_one_length_are_not_scaled_unless_asked_for() -> None:
+def test_rows_of_unit_length_are_not_scaled_unless_asked_for() -> None:
     values = np.random.default_rng(0).normal(size=(9, 4)).astype(np.float32)
     unit = Rows("vectors", values / np.linalg.norm(values, axis=1, keepdims=True), [str(i) for i in range(9)])
     assert fit_preparation(unit)[0].scale is None  # type: ignore[attr-defined]

@@ -12,7 +12,7 @@ from sklearn.metrics import adjusted_rand_score
 from metaclust import DataWarning, MetaClusterer, recipe
 from metaclust.calibration import Unseen, calibrated_prior, draw_task
 from metaclust.checkpoint import load_model, save_model
-from metaclust.data.sparse import SparseRows, of_one_length
+from metaclust.data.sparse import SparseRows, of_unit_length
 from metaclust.model import ClusteringModel, ModelConfig
 from metaclust.networks import ResidualEncoder
 from metaclust.search import Search, find_clusters, untried_near
@@ -92,13 +92,13 @@ def test_it_is_for_vectors_that_are_wide_enough(shape, width):
         ModelConfig(shape, representation=width, encoder="residual")
 
 
-def test_rows_of_one_length_are_known():
+def test_rows_of_unit_length_are_known():
     x, _ = directions(5, 4, 0)
-    assert of_one_length(torch.from_numpy(x))
-    assert not of_one_length(torch.from_numpy(x * np.linspace(1, 2, len(x), dtype=np.float32)[:, None]))
+    assert of_unit_length(torch.from_numpy(x))
+    assert not of_unit_length(torch.from_numpy(x * np.linspace(1, 2, len(x), dtype=np.float32)[:, None]))
     x[3] = 0
-    assert of_one_length(SparseRows(x))
-    assert not of_one_length(torch.zeros(3, 2))
+    assert of_unit_length(SparseRows(x))
+    assert not of_unit_length(torch.zeros(3, 2))
 
 
 # The prior

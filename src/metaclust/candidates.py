@@ -49,7 +49,7 @@ def candidate_numbers(limit: int) -> list[int]:
     """The numbers of clusters that are tried: all of the first, then each about an eighth more.
 
     >>> candidate_numbers(30)
-    [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 16, 18, 20, 22, 25, 28, 30]
+    [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 16, 18, 21, 24, 28, 30]
     """
     numbers = list(range(1, min(limit, ALL_UP_TO) + 1))
     while numbers[-1] < limit:

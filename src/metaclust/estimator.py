@@ -68,7 +68,7 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     validation : the share of the categories that choose the best weights; 0 for none.
     augment : small affine changes of training images; "auto" and True for images, False for none. "turn" also turns and
         mirrors whole categories, which makes others of them: for characters and signs, not for photographs.
-    scaling : of the columns of vectors, "standard" or "none"; "auto" is none for rows of one length, as of embeddings.
+    scaling : of the columns of vectors, "standard" or "none"; "auto" is none for rows of length one, as of embeddings.
     text, embedding_model : "tfidf", "counts" or "embeddings", the last by the sentence-transformers model given.
     encoder : "network", "residual" (starts as the principal components, for vectors that are embeddings), or "auto":
         for vectors and texts, the one that separates validation categories better. ``decisions_`` says which, and why.

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from metaclust.calibration import CHOICE_TASKS, Unseen, calibrated_prior, draw_task, learn_choice, likely_limit
 from metaclust.candidates import candidate_numbers, find_candidates, ward_starts
-from metaclust.data.sparse import SparseRows, of_one_length
+from metaclust.data.sparse import SparseRows, of_unit_length
 from metaclust.episodes import Task, TaskSampler
 from metaclust.model import ClusteringModel, ModelConfig
 from metaclust.networks import ResidualEncoder
@@ -136,9 +136,9 @@ def new_model(recipe: Recipe, config: ModelConfig) -> ClusteringModel:
 
 
 def residual_config(config: ModelConfig, x: Rows) -> ModelConfig:
-    """The same model with a residual encoder; rows of one length are embeddings, and taken by their direction."""
+    """The same model with a residual encoder; rows of length one are embeddings, and taken by their direction."""
     width = min(config.input_shape[0], RESIDUAL_WIDTH, len(x) - 1)
-    unit = of_one_length(x)
+    unit = of_unit_length(x)
     return replace(config, encoder="residual", unit=unit, representation=width, dropout=RESIDUAL_DROPOUT)
 
 
@@ -177,10 +177,10 @@ def choose_encoder(recipe: Recipe, decide: Callable[[str], None]) -> Literal["ne
         decide(f"The encoder is {recipe.encoder!r}, as was asked for.")
         return recipe.encoder
     if not recipe.validation:
-        chosen: Literal["network", "residual"] = "residual" if of_one_length(recipe.sampler.x) else "network"
+        chosen: Literal["network", "residual"] = "residual" if of_unit_length(recipe.sampler.x) else "network"
         decide(
             f"The encoder is {chosen!r}: there are no categories to compare by, and rows "
-            f"{'have one length, as embeddings do' if chosen == 'residual' else 'differ in length'}."
+            f"{'have the length one, as embeddings do' if chosen == 'residual' else 'have other lengths'}."
         )
         return chosen
     residual, _ = train_residual(recipe, recipe.sampler.categories, RESIDUAL_STEPS)

@@ -17,7 +17,7 @@ from torch import Tensor
 from metaclust.data.decoding import Fit
 from metaclust.data.embeddings import SentenceEmbedder
 from metaclust.data.rows import DataError, Kind, Rows, listed
-from metaclust.data.sparse import SparseRows, of_one_length
+from metaclust.data.sparse import SparseRows, of_unit_length
 from metaclust.data.text import USUAL_RULES, Weighting, WordRules, Words, find_words, texts_of
 
 Scaling = Literal["auto", "standard", "none"]
@@ -66,7 +66,7 @@ class VectorPreparation:
 
     @classmethod
     def fit(cls, rows: Rows, scaling: Scaling = "auto") -> VectorPreparation:
-        """``scaling="auto"`` leaves rows that all have the same length, as embeddings have, as they are."""
+        """``scaling="auto"`` leaves rows that all have the length one, as embeddings have, as they are."""
         if scaling not in ("auto", "standard", "none"):
             raise ValueError(f"scaling={scaling!r}: choose 'auto', 'standard' or 'none'")
         values = rows.values
@@ -82,7 +82,7 @@ class VectorPreparation:
             raise DataError(f"{rows.source}: column {name!r} has no number at all: leave it out")
         fill = bool(np.isnan(values).any())
         if scaling == "auto":
-            scaling = "none" if width > 1 and not fill and of_one_length(values) else "standard"
+            scaling = "none" if width > 1 and not fill and of_unit_length(values) else "standard"
         if scaling == "none" and not fill:
             return cls(width, rows.columns)
         scaler = StandardScaler()

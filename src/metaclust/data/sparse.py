@@ -43,11 +43,12 @@ def dense(rows: Tensor | SparseRows) -> Tensor:
     return torch.from_numpy(rows.array.toarray()) if isinstance(rows, SparseRows) else rows
 
 
-def of_one_length(rows: Tensor | SparseRows | NDArray[np.float32]) -> bool:
-    """Whether all rows but empty ones have the same Euclidean length, as embeddings and TF-IDF have."""
+def of_unit_length(rows: Tensor | SparseRows | NDArray[np.float32]) -> bool:
+    """Whether all rows but empty ones have the Euclidean length one, as most embeddings, and TF-IDF, have."""
     if isinstance(rows, SparseRows):
-        length = np.sqrt(np.asarray(rows.array.multiply(rows.array).sum(1)).reshape(-1))
+        length = np.sqrt(np.asarray(rows.array.multiply(rows.array).sum(1, dtype=np.float64)).reshape(-1))
     else:
-        length = np.linalg.norm(np.asarray(rows).reshape(len(rows), -1), axis=1)
+        values = np.asarray(rows).reshape(len(rows), -1)
+        length = np.sqrt(np.einsum("ij,ij->i", values, values, dtype=np.float64))
     length = length[length > 0]
-    return len(length) > 1 and float(length.std()) < 0.01 * float(length.mean())
+    return len(length) > 1 and bool((np.abs(length - 1) < 0.01).all())
