@@ -66,6 +66,23 @@ def test_it_starts_as_the_principal_components(unit):
     np.testing.assert_allclose(z @ z.T, expected @ expected.T, atol=2e-4 * np.abs(expected @ expected.T).max())
 
 
+@pytest.mark.parametrize("rows", [1, 2, 4])
+def test_fewer_rows_than_components_leave_some_at_zero(rows):
+    x, _ = directions(5, 4, 3)
+    encoder = ResidualEncoder(WIDTH, 8).eval()
+    encoder.fit(torch.from_numpy(x[:rows]))
+    assert torch.isfinite(encoder(torch.from_numpy(x))).all()
+    if rows > 1:
+        assert int(encoder.projection.any(0).sum()) == rows - 1
+
+
+def test_few_rows_of_wide_vectors_are_learned_from():
+    x = np.random.default_rng(0).normal(size=(36, 90)).astype(np.float32)
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    model = MetaClusterer(**{**SMALL, "pretrain_steps": 2, "choice_tasks": 2}).fit(x, np.repeat(np.arange(9), 4))
+    assert len(model.predict(x[:10])) == 10
+
+
 def test_sparse_rows_have_the_same_components():
     from scipy import sparse
 

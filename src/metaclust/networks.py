@@ -72,12 +72,17 @@ class ResidualEncoder(nn.Module):
         """Take mean and principal components from rows; without ``unit`` the scale, too."""
         from sklearn.decomposition import PCA
 
-        representation = self.projection.shape[1]
+        thin = isinstance(x, SparseRows)
         rows = x.array if isinstance(x, SparseRows) else x.cpu().numpy()
-        pca = PCA(representation, svd_solver="arpack" if isinstance(x, SparseRows) else "auto", random_state=seed)
+        # There are no more components than rows; those that are missing stay zero.
+        components = min(self.projection.shape[1], len(x) - 1, x.shape[1] - thin)
+        if components < 1:
+            return
+        pca = PCA(components, svd_solver="arpack" if thin else "auto", random_state=seed)
         projected = pca.fit_transform(rows)
         self.mean.copy_(torch.from_numpy(pca.mean_))
-        self.projection.copy_(torch.from_numpy(np.ascontiguousarray(pca.components_.T)))
+        self.projection.zero_()
+        self.projection[:, :components] = torch.from_numpy(np.ascontiguousarray(pca.components_.T))
         if not self.unit:
             self.log_scale.fill_(-0.5 * math.log(max(float(projected.var()), 1e-12)))
 
