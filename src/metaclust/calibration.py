@@ -101,9 +101,9 @@ def figures_of(model: ClusteringModel, z: NDArray[np.float64], candidates: Seque
     return describe(z, [candidate.labels for candidate in candidates], model.expected_variance, bounds)
 
 
-def likely_limit(true: int) -> int:
-    """How many clusters are allowed in a task of so many categories."""
-    return max(10, round(1.5 * true) + 2)
+def likely_numbers(y: NDArray[np.int64]) -> list[int]:
+    """The numbers of clusters that are tried in a task: more than there are categories may be looked for."""
+    return candidate_numbers(min(len(y), max(10, round(1.5 * len(np.unique(y))) + 2)))
 
 
 def example_of(
@@ -113,8 +113,7 @@ def example_of(
     effective_rows: float | None,
     seed: int,
 ) -> Example:
-    """The candidates of a task beside their ARI. More clusters may be looked for than there are, and often are."""
-    numbers = candidate_numbers(min(len(z), likely_limit(len(np.unique(y)))))
-    candidates = find_candidates(model, z, numbers, effective_rows=effective_rows, seed=seed)
+    """The candidates of a task beside their ARI."""
+    candidates = find_candidates(model, z, likely_numbers(y), effective_rows=effective_rows, seed=seed)
     figures = figures_of(model, z, candidates)
     return Example(figures, np.array([adjusted_rand_score(y, candidate.labels) for candidate in candidates]))

@@ -35,14 +35,34 @@ BATCH = 30_000_000
 
 
 @dataclass(frozen=True)
+class Starts:
+    """Labels from which the inference starts."""
+
+    wards: list[Labels]
+    """Those by Ward's method."""
+    every: list[Labels]
+    limit: int
+    """The largest number of clusters that was asked for."""
+
+
+@dataclass(frozen=True)
 class Candidate:
     """Where the inference went from one start."""
 
     labels: Labels
-    posterior: Posterior
+    bound: float
     weight: float
     """How much each row counted."""
-    bound: float
+    ends: Posterior
+    """Where it and others went, side by side."""
+    place: int
+    """Which of them it is."""
+
+    @property
+    def posterior(self) -> Posterior:
+        """Its own, apart from the others."""
+        own: Posterior = one_task(self.ends, self.place)
+        return own
 
 
 def candidate_numbers(limit: int) -> list[int]:
@@ -105,15 +125,26 @@ def find_candidates(
     in the mean, as ``effective_rows`` rows (see :func:`metaclust.search.find_clusters`). How many clusters there are is
     not known before: the weight is found in rounds, from the candidates of Ward's method.
     """
+    return candidates_from(model, z, find_starts(z, numbers, seed, restarts), effective_rows, weight)
+
+
+def find_starts(z: Floats, numbers: Sequence[int], seed: int = 0, restarts: int = 1) -> Starts:
+    """For each number of clusters Ward's start and ``restarts`` others from seeds."""
     generator = np.random.default_rng([seed, 0xCA7])
     numbers = sorted({min(number, len(z)) for number in numbers})
     wards = different(ward_starts(z, numbers, generator))
     seeded = seeded_starts(z, [number for number in numbers if number > 1] * restarts, generator)
-    starts = different([*wards, *seeded])
+    return Starts(wards, different([*wards, *seeded]), numbers[-1])
+
+
+def candidates_from(
+    model: ClusteringModel, z: Floats, starts: Starts, effective_rows: float | None, weight: float | None = None
+) -> list[Candidate]:
+    """As :func:`find_candidates`, from starts that are there."""
     rows = torch.from_numpy(z).to(model.device)
     if weight is None:
-        weight = common_weight(model, rows, wards, numbers[-1], effective_rows)
-    return ends_of(model, rows, starts, weight, STEPS)
+        weight = common_weight(model, rows, starts.wards, starts.limit, effective_rows)
+    return ends_of(model, rows, starts.every, weight, STEPS)
 
 
 def common_weight(
@@ -146,7 +177,7 @@ def ends_of(
         ends = model.from_starts(rows.expand(len(group), *rows.shape), logits, steps, weights)
         hard = ends.assignments.argmax(-1).cpu().numpy()
         bounds = ends.exact_bound.cpu().tolist()
-        found += [Candidate(labels, one_task(ends, i), weight, bounds[i]) for i, labels in enumerate(hard)]
+        found += [Candidate(labels, bounds[i], weight, ends, i) for i, labels in enumerate(hard)]
     return found
 
 

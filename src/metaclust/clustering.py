@@ -79,6 +79,16 @@ class Components:
         return result
 
 
+def label_scores(known: Sequence[str], labels: NDArray[np.int64]) -> dict[str, float]:
+    """ARI, NMI and ACC of clusters against known categories."""
+    table = contingency_matrix(known, labels)
+    return {
+        "ari": float(adjusted_rand_score(known, labels)),
+        "nmi": float(normalized_mutual_info_score(known, labels)),
+        "acc": float(table[linear_sum_assignment(-table)].sum() / len(labels)),
+    }
+
+
 @dataclass(frozen=True, eq=False)
 class Clustering:
     """Clusters of rows, numbered from 0 by size."""
@@ -194,14 +204,7 @@ class Clustering:
         known = self.categories if y is None else names_of(y, len(self), "y")
         if known is None:
             raise ValueError("y=None: the rows have no known categories to compare with; pass them as y")
-        table = contingency_matrix(known, self.labels)
-        rows, columns = linear_sum_assignment(-table)
-        return {
-            "ari": float(adjusted_rand_score(known, self.labels)),
-            "nmi": float(normalized_mutual_info_score(known, self.labels)),
-            "acc": float(table[rows, columns].sum() / len(self)),
-            "k_error": float(self.n_clusters - len(set(known))),
-        }
+        return {**label_scores(known, self.labels), "k_error": float(self.n_clusters - len(set(known)))}
 
     def to_frame(self) -> pl.DataFrame:
         """A row each: id, cluster, confidence, unsure, and the known category if there is one.

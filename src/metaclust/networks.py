@@ -90,11 +90,10 @@ class ResidualEncoder(nn.Module):
         start = (x - self.mean) @ self.projection
         if self.unit:
             start = functional.normalize(start, dim=-1)
-            z = functional.normalize(start + self.network(start), dim=-1)
-        else:
-            start = start * self.log_scale.exp()
-            return start + self.network(start)  # type: ignore[no-any-return]
-        return z * self.log_scale.exp()
+            return functional.normalize(start + self.network(start), dim=-1) * self.log_scale.exp()
+        start = start * self.log_scale.exp()
+        z: Tensor = start + self.network(start)
+        return z
 
 
 class ImageEncoder(nn.Module):

@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 from sklearn.metrics import adjusted_rand_score
 from torch import Tensor
 
-from metaclust.calibration import CHOICE_TASKS, Unseen, calibrated_prior, draw_task, learn_choice, likely_limit
-from metaclust.candidates import candidate_numbers, find_candidates, ward_starts
+from metaclust.calibration import CHOICE_TASKS, Unseen, calibrated_prior, draw_task, learn_choice, likely_numbers
+from metaclust.candidates import Starts, candidates_from, find_starts, ward_starts
 from metaclust.data.sparse import SparseRows, of_unit_length
 from metaclust.episodes import Task, TaskSampler
+from metaclust.evaluation import compare, local_tasks
 from metaclust.model import ClusteringModel, ModelConfig
 from metaclust.networks import ResidualEncoder
 from metaclust.progress import CountBar
@@ -202,12 +203,10 @@ def choose_encoder(recipe: Recipe, decide: Callable[[str], None]) -> Literal["ne
 def separation(model: ClusteringModel, x: Rows, tasks: list[Task]) -> float:
     """The mean ARI of Ward's method that is told the number of categories."""
     generator = np.random.default_rng(0)
-    ari = []
-    for task in tasks:
-        z = model.transform(x[torch.from_numpy(task.rows)]).double().cpu().numpy()
-        (labels,) = ward_starts(z, [task.n_categories], generator)
-        ari.append(adjusted_rand_score(task.labels, labels))
-    return float(np.mean(ari))
+    rows, local = local_tasks(tasks)
+    z = model.transform(x[torch.from_numpy(rows)]).double().cpu().numpy()
+    found = [ward_starts(z[task.rows], [task.n_categories], generator)[0] for task in local]
+    return float(compare(tasks, found).ari.mean())
 
 
 def learn_residual(recipe: Recipe, decide: Callable[[str], None]) -> tuple[ClusteringModel, Run, list[Unseen]]:
@@ -239,7 +238,8 @@ def set_prior(model: ClusteringModel, parts: list[Unseen], recipe: Recipe, decid
     tasks = []
     for number in range(PRIOR_TASKS):
         generator = np.random.default_rng([recipe.training.seed, 0x9810, number])
-        tasks.append(draw_task(parts[number % len(parts)], generator))
+        z, y = draw_task(parts[number % len(parts)], generator)
+        tasks.append((z, y, find_starts(z, likely_numbers(y))))
     ari = {}
     with CountBar("learning the prior", len(priors) * len(grid)) if recipe.progress else nullcontext() as bar:
         for name, prior in priors.items():
@@ -258,11 +258,12 @@ def set_prior(model: ClusteringModel, parts: list[Unseen], recipe: Recipe, decid
     )
 
 
-def bound_ari(model: ClusteringModel, tasks: list[tuple[NDArray[Any], NDArray[Any]]], rows: float | None) -> float:
+def bound_ari(
+    model: ClusteringModel, tasks: list[tuple[NDArray[Any], NDArray[Any], Starts]], rows: float | None
+) -> float:
     """The mean ARI over tasks where the bound chooses."""
     found = []
-    for z, y in tasks:
-        numbers = candidate_numbers(min(len(z), likely_limit(len(np.unique(y)))))
-        best = max(find_candidates(model, z, numbers, effective_rows=rows), key=lambda candidate: candidate.bound)
+    for z, y, starts in tasks:
+        best = max(candidates_from(model, z, starts, rows), key=lambda candidate: candidate.bound)
         found.append(adjusted_rand_score(y, best.labels))
     return float(np.mean(found))

@@ -20,12 +20,9 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.optimize import linear_sum_assignment
-from sklearn.metrics import adjusted_rand_score
-from sklearn.metrics.cluster import contingency_matrix
 
+from metaclust.clustering import label_scores
 from metaclust.data import load_dataset
-from metaclust.data.named import Dataset
 from metaclust.estimator import MetaClusterer
 from metaclust.evaluation import mean_error
 from metaclust.experiments.grid import append_record, commit, read_records
@@ -33,58 +30,48 @@ from metaclust.experiments.unseen import MOST_AT_ONCE, Labels, rivals
 
 
 def alphabets(
-    folder: Path, validate: bool, seed: int = 0, **settings: Any
+    folder: Path, validate: bool, done: set[tuple[str, str]], seed: int = 0, **settings: Any
 ) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """(alphabet, method, what was measured). To validate, five alphabets of the background set are kept out."""
+    """(alphabet, method, what was measured), but for those that are done.
+
+    To validate, five alphabets of the background set are kept out.
+    """
     known = load_dataset("omniglot")
     new = known if validate else load_dataset("omniglot", part="evaluation")
-    kept: set[str] = set()
+    of_known, of_new = (np.array(data.groups)[data.y] for data in (known, new))
+    tested = np.unique(of_new)
     if validate:
-        kept = set(np.random.default_rng([seed, 0xA1F]).choice(sorted(set(groups_of(known))), 5, replace=False))
+        tested = np.sort(np.random.default_rng([seed, 0xA1F]).choice(tested, 5, replace=False))
     model_file = folder / f"alphabets-{seed}{'-validate' if validate else ''}.safetensors"
     about: dict[str, Any] = {}
     if model_file.exists():
         model = MetaClusterer.load(model_file).set_params(progress=False)
     else:
-        place = np.array([known.categories[i].split("/")[0] not in kept for i in known.y])
+        place = ~np.isin(of_known, tested)
         started = time.perf_counter()
         model = MetaClusterer(seed=seed, augment="turn", **settings)
         model.fit(known.X[place], [known.categories[i] for i in known.y[place]])
         folder.mkdir(parents=True, exist_ok=True)
         model.set_params(progress=False).save(model_file)
         about = {"fit_seconds": time.perf_counter() - started, "decisions": model.decisions_}
-    for alphabet in sorted(kept or set(groups_of(new))):
-        rows = np.flatnonzero([new.categories[i].split("/")[0] == alphabet for i in new.y])
+    for alphabet in tested.tolist():
+        rows = np.flatnonzero(of_new == alphabet)
         z = model.transform(new.X[rows])
         names = [new.categories[i] for i in new.y[rows]]
         ways: dict[str, Callable[[], Labels]] = {"metaclust": partial(find, model, new.X[rows])}
         for name, cluster in rivals(z, len(set(names)), MOST_AT_ONCE):
             ways[f"{name}, on its representations"] = cluster
         for method, cluster in ways.items():
+            if (alphabet, method) in done:
+                continue
             labels = cluster()
-            table_of_both = contingency_matrix(names, labels)
-            matched = table_of_both[linear_sum_assignment(-table_of_both)].sum() / len(rows)
-            yield (
-                alphabet,
-                method,
-                {
-                    "acc": float(matched),
-                    "ari": float(adjusted_rand_score(names, labels)),
-                    "found": int(labels.max()) + 1,
-                    "true": len(set(names)),
-                    **about,
-                },
-            )
+            counted = {"found": len(np.unique(labels)), "true": len(set(names))}
+            yield alphabet, method, {**label_scores(names, labels), **counted, **about}
             about = {}
 
 
 def find(model: MetaClusterer, x: NDArray[np.uint8]) -> Labels:
     return model.cluster(x, max_clusters=MOST_AT_ONCE).labels
-
-
-def groups_of(data: Dataset) -> list[str]:
-    """The alphabet of each character."""
-    return [name.split("/")[0] for name in data.categories]
 
 
 def table(records: list[dict[str, Any]]) -> str:
@@ -119,10 +106,9 @@ def main() -> None:
         torch.set_num_threads(arguments.threads)
     settings = {"pretrain_steps": arguments.pretrain_steps, "steps": arguments.steps}
     done = {(record["alphabet"], record["method"]) for record in read_records(arguments.out)}
-    for alphabet, method, result in alphabets(arguments.folder, arguments.validate, **settings):
-        if (alphabet, method) not in done:
-            append_record(arguments.out, {"alphabet": alphabet, "method": method, **result, "commit": commit()})
-            print(f"{alphabet} {method}: {result['acc']:.3f} ({result['found']} of {result['true']})", flush=True)
+    for alphabet, method, result in alphabets(arguments.folder, arguments.validate, done, **settings):
+        append_record(arguments.out, {"alphabet": alphabet, "method": method, **result, "commit": commit()})
+        print(f"{alphabet} {method}: {result['acc']:.3f} ({result['found']} of {result['true']})", flush=True)
 
 
 if __name__ == "__main__":
