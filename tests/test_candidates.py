@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from scipy.spatial.distance import cdist
 from sklearn.cluster import AgglomerativeClustering
 from sklearn.metrics import adjusted_rand_score
 
@@ -61,6 +62,15 @@ def test_seeds_are_as_many_as_asked_for():
     z, _ = blobs(2)
     for number, labels in zip((1, 4, 100), seeded_starts(z, (1, 4, 100), np.random.default_rng(0)), strict=True):
         assert len(np.unique(labels)) == number
+
+
+def test_rows_go_to_the_nearest_of_the_first_seeds(monkeypatch):
+    z, _ = blobs(3)
+    seeds = np.random.default_rng(1).permutation(z)[:7]
+    monkeypatch.setattr(module, "kmeans_plusplus", lambda *_, **__: (seeds, None))
+    numbers = (1, 2, 3, 7)
+    for number, labels in zip(numbers, seeded_starts(z, numbers, np.random.default_rng(0)), strict=True):
+        np.testing.assert_array_equal(labels, cdist(z, seeds[:number]).argmin(1))
 
 
 def test_each_partition_comes_once():

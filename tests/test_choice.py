@@ -104,7 +104,7 @@ def test_the_first_axis_is_the_first_eigenvector():
     rest = rng.normal(size=(200, 4)) * [5, 1, 1, 1]
     rest -= rest.mean(0)
     width = np.array([np.square(rest).sum() / 199])
-    share, kurtosis = first_axes(rest, np.ones((200, 1)), np.array([200.0]), width)
+    share, kurtosis = first_axes(rest, np.zeros(200, int), np.array([200.0]), width)
     values, vectors = np.linalg.eigh(np.cov(rest.T, ddof=0))
     along = rest @ vectors[:, -1]
     np.testing.assert_allclose(np.exp(share), values[-1] / width, rtol=1e-3)

@@ -9,7 +9,7 @@ from torch import nn
 
 from metaclust import ClusteringModel, ModelConfig, TaskSampler, TrainingConfig, evaluate, train, variational_bayes
 from metaclust.mixture import expectation_maximization
-from metaclust.model import seed_numbers, seeded_logits
+from metaclust.model import seed_numbers, seeded_logits, shifted
 
 
 def small_model(seed=0, encoder=None, **changes):
@@ -213,6 +213,29 @@ def test_transform_in_blocks_is_transform_at_once(block):
     model = small_model()
     x = torch.randn(7, 6)
     torch.testing.assert_close(model.transform(x, block=block), model.eval().encode(x))
+
+
+def test_shifts_move_an_image_and_repeat_its_border():
+    x = torch.arange(9).reshape(1, 1, 3, 3).to(torch.uint8)
+    same, down, up, right, left = (copy[0, 0].tolist() for copy in shifted(x, 0.1))
+    assert same == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
+    assert down == [[0, 1, 2], [0, 1, 2], [3, 4, 5]]
+    assert up == [[3, 4, 5], [6, 7, 8], [6, 7, 8]]
+    assert right == [[0, 0, 1], [3, 3, 4], [6, 6, 7]]
+    assert left == [[1, 2, 2], [4, 5, 5], [7, 8, 8]]
+
+
+def test_images_are_represented_by_the_mean_over_their_shifts():
+    torch.manual_seed(0)
+    settings = {"filters": 2, "hidden": 4, "representation": 2}
+    model = ClusteringModel(ModelConfig((1, 20, 12), shift=0.1, **settings)).eval()
+    x = torch.rand(5, 1, 20, 12)
+    moved = [x, torch.cat((x[:, :, :1], x[:, :, :1], x[:, :, :-2]), 2), torch.cat((x[..., :1], x[..., :-1]), 3)]
+    moved += [torch.cat((x[:, :, 2:], x[:, :, -1:], x[:, :, -1:]), 2), torch.cat((x[..., 1:], x[..., -1:]), 3)]
+    expected = torch.stack([model.encoder(copy) for copy in moved]).mean(0)
+    torch.testing.assert_close(model.transform(x), expected)
+    # Training is on the images as they are.
+    torch.testing.assert_close(model.encode(x), model.encoder(x))
 
 
 def test_the_input_shape_chooses_the_encoder():

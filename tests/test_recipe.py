@@ -9,10 +9,11 @@ import pytest
 import torch
 from sklearn.metrics import adjusted_rand_score
 
-from metaclust import DataWarning, MetaClusterer, recipe
+from metaclust import DataWarning, MetaClusterer, calibration, recipe
 from metaclust.calibration import Unseen, calibrated_prior, draw_task
 from metaclust.checkpoint import load_model, save_model
 from metaclust.data.sparse import SparseRows, of_unit_length
+from metaclust.episodes import TaskSampler
 from metaclust.model import ClusteringModel, ModelConfig
 from metaclust.networks import ResidualEncoder
 from metaclust.search import Search, find_clusters, untried_near
@@ -157,6 +158,40 @@ def test_tasks_are_of_all_kinds():
     assert 0.3 < np.mean([size.max() == size.min() for size in sizes]) < 0.9
     assert max(size.max() / size.min() for size in sizes) > 5
     assert max(len(task) for task in drawn) <= 1300
+
+
+def test_some_tasks_are_of_categories_that_are_alike(monkeypatch):
+    centres = np.arange(40.0)
+    y = np.repeat(np.arange(40), 10)
+    part = Unseen(centres[y][:, None], y)
+
+    def span():
+        drawn = [np.unique(draw_task(part, np.random.default_rng(i))[1]) for i in range(200)]
+        return np.mean([np.ptp(categories) for categories in drawn if len(categories) == 3])
+
+    monkeypatch.setattr(calibration, "ALIKE", 0.0)
+    anywhere = span()
+    monkeypatch.setattr(calibration, "ALIKE", 1.0)
+    # Three of the six that are next to one.
+    assert span() <= 5 < anywhere
+
+
+def test_the_centres_are_the_means_of_categories():
+    x, y = directions(6, 7, 5)
+    order = np.random.default_rng(0).permutation(len(y))
+    categories, centres = Unseen(x[order].astype(float), 3 * y[order]).centres
+    np.testing.assert_array_equal(categories, 3 * np.arange(6))
+    np.testing.assert_allclose(centres, [x[y == k].astype(float).mean(0) for k in range(6)])
+
+
+@pytest.mark.parametrize(("categories", "many", "rows"), [(4, 4, 30), (50, 50, 12), (200, 60, 10)])
+def test_the_pretraining_tells_many_categories_apart(categories, many, rows):
+    y = np.repeat(np.arange(categories), 40)
+    sampler = TaskSampler(torch.zeros(len(y), 2), y, np.arange(categories), rows=(5, 30), imbalanced=True)
+    batch = recipe.wide_batches(sampler).batch(0)
+    found, count = batch.category.unique(return_counts=True)
+    assert len(found) == many
+    assert count.unique().tolist() == [rows]
 
 
 # All of it

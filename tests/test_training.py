@@ -82,6 +82,18 @@ def test_pretraining_tells_the_categories_of_all_tasks_of_a_batch_apart():
     assert parts == {"loss": loss.item()}
 
 
+def test_the_pretraining_may_have_batches_of_its_own(tmp_path):
+    wide = replace(SAMPLER, n_categories=(20, 20), rows=5, tasks=1)
+    model = new_model()
+    quiet(model, None, replace(SHORT, steps=0), pretraining=wide)
+    other = new_model()
+    quiet(other, None, replace(SHORT, steps=0), sampler=wide)
+    assert same_weights(model, other)
+    quiet(new_model(), folder=tmp_path, pretraining=wide)
+    with pytest.raises(CheckpointError, match="pretraining"):
+        quiet(new_model(), folder=tmp_path, resume=True)
+
+
 def test_the_pretrained_model_is_kept_beside_the_run(tmp_path):
     quiet(new_model(), folder=tmp_path)
     pretrained = new_model()

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.metrics import adjusted_rand_score
 
 from metaclust.candidates import Candidate, candidate_numbers, find_candidates
-from metaclust.choice import Choice, Example, describe, fit_choice
+from metaclust.choice import Choice, Example, adjusted_rand_indices, describe, fit_choice
 from metaclust.model import ClusteringModel
 
 PRIOR_ROWS = 100
@@ -27,6 +27,9 @@ EVEN, UNEVEN = 0.6, 0.2
 """The shares of tasks whose categories have the same size, and similar sizes; in the others one may have forty times as
 many rows as another. Of the even ones more is to be learned: in the others a few large categories decide the ARI."""
 
+ALIKE = 0.3
+"""The share of tasks whose categories are neighbours of each other, as the letters of one alphabet are."""
+
 
 @dataclass(frozen=True)
 class Unseen:
@@ -34,6 +37,14 @@ class Unseen:
 
     z: NDArray[np.float64]
     y: NDArray[np.int64]
+
+    @cached_property
+    def centres(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """The categories, and the mean of each."""
+        categories, place = np.unique(self.y, return_inverse=True)
+        order = np.argsort(place, kind="stable")
+        sums = np.add.reduceat(self.z[order], np.searchsorted(place[order], np.arange(len(categories))))
+        return categories, sums / np.bincount(place)[:, None]
 
 
 def calibrated_prior(parts: Sequence[Unseen], prior_rows: float = PRIOR_ROWS) -> dict[str, float]:
@@ -72,7 +83,7 @@ def learn_choice(
 
 def draw_task(part: Unseen, generator: np.random.Generator) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Tasks of all kinds: few or many categories and rows, of the same size or not."""
-    categories = generator.permutation(np.unique(part.y))
+    categories, centres = part.centres
     # Uniform in the logarithm: as many tasks of 2 to 4 categories as of 15 to 30.
     most = min(len(categories), MOST_ROWS // 5)
     number = int(np.exp(generator.uniform(np.log(2), np.log(most + 1)))) if most > 1 else 1
@@ -87,8 +98,12 @@ def draw_task(part: Unseen, generator: np.random.Generator) -> tuple[NDArray[np.
         size = np.exp(middle + generator.uniform(-np.log(factor), np.log(factor), number)).clip(5)
     else:
         size = np.exp(generator.uniform(np.log(5), np.log(largest), number))
+    if generator.random() < ALIKE:
+        first = centres[generator.integers(len(categories))]
+        nearest = np.argsort(np.square(centres - first).sum(1))[: 2 * number]
+        categories = categories[nearest]
     chosen = []
-    for category, rows in zip(categories[:number], size, strict=True):
+    for category, rows in zip(generator.permutation(categories)[:number], size, strict=True):
         members = np.flatnonzero(part.y == category)
         chosen.append(generator.choice(members, min(len(members), int(rows)), replace=False))
     index = np.concatenate(chosen)
@@ -116,4 +131,6 @@ def example_of(
     """The candidates of a task beside their ARI."""
     candidates = find_candidates(model, z, likely_numbers(y), effective_rows=effective_rows, seed=seed)
     figures = figures_of(model, z, candidates)
-    return Example(figures, np.array([adjusted_rand_score(y, candidate.labels) for candidate in candidates]))
+    true = np.unique(y, return_inverse=True)[1]
+    found = [np.unique(candidate.labels, return_inverse=True)[1] for candidate in candidates]
+    return Example(figures, adjusted_rand_indices([true, *found])[0, 1:])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -96,12 +96,23 @@ def ward_starts(z: Floats, numbers: Sequence[int], generator: np.random.Generato
 
 
 def seeded_starts(z: Floats, numbers: Sequence[int], generator: np.random.Generator) -> list[Labels]:
-    """Labels by the nearest of k-means++ seeds, one for each number of clusters."""
-    starts = []
-    for number in numbers:
-        seeds, _ = kmeans_plusplus(z, min(number, len(z)), random_state=int(generator.integers(2**31)))
-        starts.append(nearest(z, seeds))
-    return starts
+    """Labels by the nearest of k-means++ seeds, one for each number of clusters, from one sequence of seeds."""
+    seeds, _ = kmeans_plusplus(z, min(max(numbers), len(z)), random_state=int(generator.integers(2**31)))
+    labels, least = np.zeros(len(z), np.int64), np.full(len(z), np.inf)
+    found = []
+    for place, distance in enumerate(distances_to(z, seeds)):
+        nearer = distance < least
+        labels[nearer] = place
+        least[nearer] = distance[nearer]
+        found.append(labels.copy())
+    return [found[min(number, len(seeds)) - 1] for number in numbers]
+
+
+def distances_to(z: Floats, centres: Floats) -> Iterator[Floats]:
+    """The squared distances of all rows to each of the centres."""
+    squares = np.square(z).sum(1)
+    for centre in centres:
+        yield squares - 2 * (z @ centre) + centre @ centre
 
 
 def nearest(z: Floats, centres: Floats, block: int = 100_000) -> Labels:
@@ -133,7 +144,7 @@ def find_starts(z: Floats, numbers: Sequence[int], seed: int = 0, restarts: int 
     generator = np.random.default_rng([seed, 0xCA7])
     numbers = sorted({min(number, len(z)) for number in numbers})
     wards = different(ward_starts(z, numbers, generator))
-    seeded = seeded_starts(z, [number for number in numbers if number > 1] * restarts, generator)
+    seeded = [labels for _ in range(restarts) for labels in seeded_starts(z, numbers, generator)]
     return Starts(wards, different([*wards, *seeded]), numbers[-1])
 
 

@@ -167,7 +167,7 @@ def alone(z: Floats, labels: Labels, distances: Floats, sample: Labels, expected
         to_centre[np.arange(rows), labels] = np.inf
         other = to_centre.min(1)
         of_centres = float(((other - own) / (np.maximum(own, other) + TINY)).mean())
-    axis, flatness = first_axes(rest, member, size, width)
+    axis, flatness = first_axes(rest, labels, size, width)
     share = size / rows
     evenness = -(share * np.log(share)).sum() - np.log(clusters)
     return np.array(
@@ -214,21 +214,28 @@ def nearest_gaps(centre: Floats, rest: Floats, member: Floats, size: Floats) -> 
     return result
 
 
-def first_axes(rest: Floats, member: Floats, size: Floats, width: Floats, rounds: int = 8) -> tuple[Floats, Floats]:
+def first_axes(rest: Floats, labels: Labels, size: Floats, width: Floats, rounds: int = 8) -> tuple[Floats, Floats]:
     """Along the axis in which each cluster is longest: the log of its share of the variance, and its kurtosis.
 
     A Gaussian has the kurtosis 3; two clusters that were taken for one have less, down to 1.
     """
     generator = np.random.default_rng(0)
-    axis = generator.normal(size=(rest.shape[1], len(size)))
-    for _ in range(rounds):
-        axis = rest.T @ (member * (rest @ axis))
-        axis /= np.linalg.norm(axis, axis=0) + TINY
-    along = member * (rest @ axis)
-    second = np.square(along).sum(0) / size
-    kurtosis = np.minimum((along**4).sum(0) / size / (np.square(second) + TINY), 6)
-    few = size <= 3
-    return np.log(np.where(few, 0.1, second / (width + TINY)) + 1e-6), np.where(few, 3.0, kurtosis)
+    axes = generator.normal(size=(len(size), rest.shape[1]))
+    ordered = rest[np.argsort(labels, kind="stable")]
+    share, kurtosis = np.full(len(size), 0.1), np.full(len(size), 3.0)
+    ends = np.cumsum(size).astype(int)
+    for cluster, (axis, end) in enumerate(zip(axes, ends, strict=True)):
+        rows = ordered[end - int(size[cluster]) : end]
+        if len(rows) <= 3:
+            continue
+        for _ in range(rounds):
+            axis = rows.T @ (rows @ axis)
+            axis /= np.sqrt(axis @ axis) + TINY
+        square = np.square(rows @ axis)
+        second = square.mean()
+        share[cluster] = second / (width[cluster] + TINY)
+        kurtosis[cluster] = min((square @ square) / len(rows) / (second * second + TINY), 6)
+    return np.log(share + 1e-6), kurtosis
 
 
 def between(candidates: Sequence[Labels], numbers: Labels, within: Floats) -> Floats:

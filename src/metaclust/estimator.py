@@ -44,6 +44,8 @@ from metaclust.training import TrainingConfig
 VALIDATION_TASKS = 40
 DROPOUT = 0.1
 """Where rows are not images: chosen by validation categories of vectors and of sentence embeddings."""
+SHIFT = 0.035
+"""Of images, as a share of their side: chosen by validation alphabets of Omniglot."""
 FEWEST_FOR_VALIDATION = 8
 """With fewer categories than this, all are trained on and none validates."""
 
@@ -159,6 +161,8 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         elif self.preset == "default":
             settings["dropout"] = 0.0 if rows.kind == "images" else DROPOUT
         paper = self.preset == "paper"
+        if rows.kind == "images" and not paper:
+            settings["shift"] = SHIFT
         training = TrainingConfig.preset(
             self.preset,
             seed=int(self.seed),

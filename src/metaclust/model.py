@@ -45,6 +45,9 @@ class ModelConfig:
     filters: int = 64
     strided: bool = True
     dropout: float = 0.0
+    shift: float = 0.0
+    """What is clustered is the mean of an image's representation and those of it shifted by this share of its side, up,
+    down, left and right; 0 for its own alone. Training sees no shifts but those of its augmentation."""
     alpha: float = 1.0
     mean_covariance: MeanCovariance = "optimal"
     components: Components = "spherical"
@@ -75,6 +78,8 @@ class ModelConfig:
                 raise ValueError(f"{name}={value!r}: it must be a whole number of 1 or more")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout={self.dropout!r}: it must be at least 0 and below 1")
+        if not 0 <= self.shift < 0.5:
+            raise ValueError(f"shift={self.shift!r}: it must be at least 0 and below 0.5")
         if self.effective_rows is not None and not 0 < self.effective_rows < float("inf"):
             raise ValueError(f"effective_rows={self.effective_rows!r}: it must be positive and finite, or None")
         if not 0 < self.alpha < float("inf"):
@@ -214,9 +219,16 @@ class ClusteringModel(nn.Module):
         self.eval()
         try:
             parts = [x[start : start + block] for start in range(0, max(1, len(x)), block)]
-            return torch.cat([self.encode(dense(part).to(self.device)) for part in parts])
+            return torch.cat([self._steady(dense(part).to(self.device)) for part in parts])
         finally:
             self.train(training)
+
+    def _steady(self, x: Tensor) -> Float[Tensor, "rows s"]:
+        """Representations that depend less on where in the image a thing is."""
+        if not self.config.shift or len(self.config.input_shape) != 3:
+            return self.encode(x)
+        copies = shifted(x, self.config.shift)
+        return torch.stack([self.encode(copy) for copy in copies]).mean(0)
 
     def initial_logits(
         self, z: Float[Tensor, "*task n s"], mask: Bool[Tensor, "*task n"] | None = None
@@ -337,6 +349,18 @@ class ClusteringModel(nn.Module):
         if self.config.inference == "em":
             return em_steps(z, logits, self.family, mask)
         return vb_steps(z, logits, self.family, self.alpha, mask, weight)
+
+
+def shifted(x: Tensor, share: float) -> list[Tensor]:
+    """Images (..., height, width) as they are and moved down, up, right and left; their borders are repeated."""
+    copies = [x]
+    for axis in (-2, -1):
+        side = x.shape[axis]
+        place = torch.arange(side, device=x.device)
+        for step in (-1, 1):
+            moved = (place + step * max(1, round(share * side))).clamp(0, side - 1)
+            copies.append(x.index_select(axis, moved))
+    return copies
 
 
 def check_rows(x: Tensor, shape: tuple[int, ...]) -> None:

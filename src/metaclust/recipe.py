@@ -36,6 +36,10 @@ RESIDUAL_WIDTH = 128
 RESIDUAL_STEPS = 300
 RESIDUAL_DROPOUT = 0.3
 RESIDUAL_DECAY = 0.01
+WIDE_ROWS = 600
+"""In a batch of the pretraining of a network."""
+FEWEST_ROWS, MOST_WIDE_ROWS = 10, 30
+"""Of a category in it."""
 FOLDS = 3
 PRIOR_TASKS = 24
 """On which priors are compared."""
@@ -91,6 +95,7 @@ def learn(recipe: Recipe) -> Learned:
             folder=recipe.folder,
             resume=recipe.resume,
             progress=recipe.progress,
+            pretraining=wide_batches(recipe.sampler) if recipe.model.learn_prior else None,
         )
         held = held_out(recipe)
         parts = [unseen(model, recipe.sampler, held)] if len(held) else []
@@ -123,6 +128,13 @@ def learn(recipe: Recipe) -> Learned:
             "encoder had not seen."
         )
     return Learned(model.eval(), run, decisions)
+
+
+def wide_batches(sampler: TaskSampler) -> TaskSampler:
+    """Batches of many categories at once: the more there are to be told apart, the more a step of Proto teaches."""
+    many = min(len(sampler.categories), WIDE_ROWS // FEWEST_ROWS)
+    rows = min(WIDE_ROWS // many, MOST_WIDE_ROWS)
+    return replace(sampler, n_categories=(many, many), rows=rows, imbalanced=False, tasks=1)
 
 
 def held_out(recipe: Recipe) -> NDArray[np.int64]:
@@ -187,7 +199,8 @@ def choose_encoder(recipe: Recipe, decide: Callable[[str], None]) -> Literal["ne
     residual, _ = train_residual(recipe, recipe.sampler.categories, RESIDUAL_STEPS)
     network = new_model(recipe, recipe.model)
     short = replace(recipe.training, pretrain_steps=min(recipe.training.pretrain_steps, RESIDUAL_STEPS), steps=0)
-    train(network, recipe.sampler, None, short, progress=recipe.progress)
+    wide = wide_batches(recipe.sampler)
+    train(network, recipe.sampler, None, short, progress=recipe.progress, pretraining=wide)
     ari = {
         name: separation(model, recipe.sampler.x, recipe.validation)
         for name, model in (("residual", residual), ("network", network))

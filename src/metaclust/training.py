@@ -124,6 +124,7 @@ def train(
     resume: bool = False,
     progress: bool = True,
     objective: Objective | None = None,
+    pretraining: TaskSampler | None = None,
 ) -> Run:
     """Train ``model`` in place on the sampler's tasks and leave it with the weights that validated best.
 
@@ -132,11 +133,15 @@ def train(
     killed goes on from there with ``resume=True`` and ends with the weights it would have had.
 
     ``objective`` is what the ``steps`` after the pretraining minimise, and how weights are compared: without one, the
-    continuous ARI.
+    continuous ARI. ``pretraining`` draws the batches of the pretraining, where they are others than those after it.
     """
     config = config or TrainingConfig()
     objective = objective or Objective("ari", ari_loss, validate)
-    store = RunFolder(Path(folder), run_settings(model, sampler, config, objective)) if folder is not None else None
+    store = (
+        RunFolder(Path(folder), run_settings(model, sampler, config, objective, pretraining))
+        if folder is not None
+        else None
+    )
     device = model.device
     state = Run()
     optimizer = new_optimizer(model, config)
@@ -153,7 +158,7 @@ def train(
         store or nullcontext(),
     ):
         while not state.finished:
-            pretraining = state.step < config.pretrain_steps
+            first = state.step < config.pretrain_steps
             if state.step == config.pretrain_steps and state.proto_start is None:
                 optimizer = new_optimizer(model, config)
                 if validation:
@@ -170,8 +175,8 @@ def train(
             for group in optimizer.param_groups:
                 group["lr"] = learning_rate(config, state.step)
             model.train()
-            batch = sampler.batch(state.step).to(device)
-            loss, parts = (proto_loss if pretraining else objective.loss)(model, batch, config)
+            batch = (pretraining if first and pretraining else sampler).batch(state.step).to(device)
+            loss, parts = (proto_loss if first else objective.loss)(model, batch, config)
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
             norm = clip_grad_norm_(model.parameters(), math.inf if config.clip is None else config.clip)
@@ -183,9 +188,9 @@ def train(
             optimizer.step()
             state.step += 1
             state.seconds = time.perf_counter() - started
-            record: dict[str, Any] = {"step": state.step, "phase": "proto" if pretraining else objective.name, **parts}
+            record: dict[str, Any] = {"step": state.step, "phase": "proto" if first else objective.name, **parts}
             boundary = state.step % config.validate_every == 0 or state.step == total
-            if boundary and validation and not pretraining:
+            if boundary and validation and not first:
                 state.last = objective.validate(model, sampler.x, validation, config)
                 record["validation_ari"] = state.last
                 better = keep_best(state, best, model, state.last)
@@ -267,23 +272,32 @@ class Objective:
 
 
 def run_settings(
-    model: ClusteringModel, sampler: TaskSampler, config: TrainingConfig, objective: Objective
+    model: ClusteringModel,
+    sampler: TaskSampler,
+    config: TrainingConfig,
+    objective: Objective,
+    pretraining: TaskSampler | None = None,
 ) -> dict[str, Any]:
     """What must be the same when a run is resumed."""
     return {
         "objective": {"name": objective.name},
         "model": model.config.to_dict(),
         "training": asdict(config),
-        "tasks": {
-            "rows": len(sampler.x),
-            "categories": len(sampler.categories),
-            "n_categories": list(sampler.n_categories),
-            "rows_per_category": sampler.rows,
-            "imbalanced": sampler.imbalanced,
-            "tasks": sampler.tasks,
-            "seed": sampler.seed,
-            "augment": None if sampler.augment is None else repr(sampler.augment),
-        },
+        "tasks": task_settings(sampler),
+        **({} if pretraining is None else {"pretraining": task_settings(pretraining)}),
+    }
+
+
+def task_settings(sampler: TaskSampler) -> dict[str, Any]:
+    return {
+        "rows": len(sampler.x),
+        "categories": len(sampler.categories),
+        "n_categories": list(sampler.n_categories),
+        "rows_per_category": sampler.rows,
+        "imbalanced": sampler.imbalanced,
+        "tasks": sampler.tasks,
+        "seed": sampler.seed,
+        "augment": None if sampler.augment is None else repr(sampler.augment),
     }
 
 

@@ -26,7 +26,7 @@ from metaclust.data import load_dataset
 from metaclust.estimator import MetaClusterer
 from metaclust.evaluation import mean_error
 from metaclust.experiments.grid import append_record, commit, read_records
-from metaclust.experiments.unseen import MOST_AT_ONCE, Labels, rivals
+from metaclust.experiments.unseen import MOST_AT_ONCE, Labels, rivals, setting
 
 
 def alphabets(
@@ -53,7 +53,7 @@ def alphabets(
         model.fit(known.X[place], [known.categories[i] for i in known.y[place]])
         folder.mkdir(parents=True, exist_ok=True)
         model.set_params(progress=False).save(model_file)
-        about = {"fit_seconds": time.perf_counter() - started, "decisions": model.decisions_}
+        about = {"fit_seconds": time.perf_counter() - started, "decisions": model.decisions_, "settings": settings}
     for alphabet in tested.tolist():
         rows = np.flatnonzero(of_new == alphabet)
         z = model.transform(new.X[rows])
@@ -91,8 +91,7 @@ def main() -> None:
     commands = parser.add_subparsers(dest="command", required=True)
     running = commands.add_parser("run", help="measure")
     running.add_argument("--folder", type=Path, required=True, help="where the trained model is kept")
-    running.add_argument("--pretrain-steps", type=int, default=1800)
-    running.add_argument("--steps", type=int, default=1500)
+    running.add_argument("--set", type=setting, nargs="+", default=[], metavar="NAME=JSON", help="of MetaClusterer")
     running.add_argument("--validate", action="store_true", help="five alphabets of the background set instead")
     running.add_argument("--threads", type=int, help="of torch")
     running.add_argument("--out", type=Path, required=True)
@@ -104,9 +103,8 @@ def main() -> None:
         return
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
-    settings = {"pretrain_steps": arguments.pretrain_steps, "steps": arguments.steps}
     done = {(record["alphabet"], record["method"]) for record in read_records(arguments.out)}
-    for alphabet, method, result in alphabets(arguments.folder, arguments.validate, done, **settings):
+    for alphabet, method, result in alphabets(arguments.folder, arguments.validate, done, **dict(arguments.set)):
         append_record(arguments.out, {"alphabet": alphabet, "method": method, **result, "commit": commit()})
         print(f"{alphabet} {method}: {result['acc']:.3f} ({result['found']} of {result['true']})", flush=True)
 

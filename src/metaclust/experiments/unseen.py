@@ -8,11 +8,13 @@ Of the categories, 80% are known (the 60% for training and the 20% for validatio
 ``fit``; 20% are the test. ``tasks``: piles of 2 to 10 of them, 40 rows each. ``all``: all rows of all of them at once.
 One JSON line for each (data set, vectors, split, test, method); what is in the file is not done again. ``--validate``
 does the same with the validation categories in place of the test ones, and 60% known: settings are chosen by that.
+``--set augment='"turn"'`` gives MetaClusterer a setting, as JSON; the paper's preset keeps its own.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -51,7 +53,7 @@ LSA_WIDTH = 100
 OURS: dict[str, dict[str, Any]] = {
     "metaclust": {},
     "metaclust, by bound": {"choose": "bound"},
-    "preset='paper'": {"preset": "paper"},
+    "preset='paper'": {"preset": "paper", "augment": False, "representation": None},
 }
 
 
@@ -100,7 +102,7 @@ def many_silhouette(z: NDArray[np.float32], most: int) -> Labels:
 
 
 def run(
-    data: Data, split: int, wanted: list[tuple[str, str]], validate: bool
+    data: Data, split: int, wanted: list[tuple[str, str]], validate: bool, given: dict[str, Any]
 ) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """(test, method, what was measured) for all (test, method) ``wanted``; each model is trained once."""
     parts = split_categories(data.y, split)
@@ -118,13 +120,17 @@ def run(
         if method in OURS:
             # One training serves both ways to choose.
             choose = OURS[method].get("choose", "auto")
-            settings = {name: value for name, value in OURS[method].items() if name != "choose"}
+            settings = {**given, **{name: value for name, value in OURS[method].items() if name != "choose"}}
             share = str(settings)
             if share not in trained:
                 place = np.flatnonzero(np.isin(data.y, known))
                 fitted = MetaClusterer(seed=split, progress=False, **settings)
                 trained[share] = fitted.fit(data.take(place), [data.names[i] for i in data.y[place]])
-                about = {"fit_seconds": time.perf_counter() - started, "decisions": fitted.decisions_}
+                about = {
+                    "fit_seconds": time.perf_counter() - started,
+                    "decisions": fitted.decisions_,
+                    "settings": settings,
+                }
             model = trained[share].set_params(choose=choose)
             started = time.perf_counter()
             with warnings.catch_warnings():
@@ -186,6 +192,16 @@ def probability(by_method: dict[str, dict[int, dict[str, Any]]]) -> str:
     return "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
+def setting(words: str) -> tuple[str, Any]:
+    name, _, value = words.partition("=")
+    if name not in MetaClusterer().get_params():
+        raise argparse.ArgumentTypeError(f"{words}: MetaClusterer has no setting {name!r}")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{words}: after the = must come JSON, as {name}=300") from None
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
@@ -196,6 +212,7 @@ def main() -> None:
     running.add_argument("--split", type=int, nargs="+", default=[0, 1, 2])
     running.add_argument("--test", nargs="+", choices=("tasks", "all"), default=["tasks", "all"])
     running.add_argument("--method", nargs="+", help="some of the methods; else all")
+    running.add_argument("--set", type=setting, nargs="+", default=[], metavar="NAME=JSON", help="of MetaClusterer")
     running.add_argument("--validate", action="store_true", help="validation categories in place of test categories")
     running.add_argument("--threads", type=int, help="of torch")
     running.add_argument("--out", type=Path, required=True)
@@ -216,7 +233,7 @@ def main() -> None:
         known = read_records(arguments.out)
         done = {(r["test"], r["method"]) for r in known if all(r.get(key) == value for key, value in same.items())}
         wanted = [(test, method) for method in methods for test in arguments.test if (test, method) not in done]
-        for test, method, result in run(data, split, wanted, arguments.validate):
+        for test, method, result in run(data, split, wanted, arguments.validate, dict(arguments.set)):
             append_record(arguments.out, {**same, "test": test, "method": method, **result, "commit": commit()})
             figures = f"{result['ari']:.4f} ({result['k_error']:.2f})"
             print(f"{arguments.dataset} {split} {test} {method}: {figures}", flush=True)
