@@ -126,3 +126,11 @@ def test_each_alphabet_is_clustered_by_what_was_learned_from_the_others(monkeypa
 def test_a_wrong_setting_is_named(words):
     with pytest.raises(argparse.ArgumentTypeError, match=words):
         unseen.setting(words)
+
+
+def test_an_unknown_method_is_named(monkeypatch, tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        run(
+            monkeypatch, unseen, "run", "--dataset", "digits", "--vectors", "pixels", "--method", "DBSCAN", "--out", "x"
+        )
+    assert "--method 'DBSCAN': choose from 'metaclust'" in capsys.readouterr().err

@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from metaclust.candidates import Candidate, candidate_numbers, find_candidates
+from metaclust.candidates import Candidate, candidate_numbers, centred, find_candidates
 from metaclust.choice import Choice, Example, adjusted_rand_indices, describe, fit_choice
 from metaclust.model import ClusteringModel
 
@@ -22,13 +22,18 @@ PRIOR_ROWS = 100
 of many columns takes chance for narrowness."""
 CHOICE_TASKS = 400
 MOST_ROWS = 1200
+MOST_CATEGORIES = 60
 """Of a task from which the choice is learned."""
 EVEN, UNEVEN = 0.6, 0.2
 """The shares of tasks whose categories have the same size, and similar sizes; in the others one may have forty times as
 many rows as another. Of the even ones more is to be learned: in the others a few large categories decide the ARI."""
-
 ALIKE = 0.3
 """The share of tasks whose categories are neighbours of each other, as the letters of one alphabet are."""
+OTHER = 0.25
+"""The share of tasks that are made unlike those of the known categories, see :func:`other_task`."""
+NEARER, LARGER = 0.4, 0.35
+"""In these: to what share of their distance, at the least, categories move together; and by how much, in the logarithm,
+all of it grows or shrinks."""
 
 
 @dataclass(frozen=True)
@@ -51,9 +56,10 @@ def calibrated_prior(parts: Sequence[Unseen], prior_rows: float = PRIOR_ROWS) ->
     """Precision of the means, shape and rate of the components' precisions, by the moments of categories."""
     within, between = [], []
     for part in parts:
-        for category in np.unique(part.y):
+        categories, centres = part.centres
+        between.append(np.square(centred(centres)[0]).mean())
+        for category in categories:
             rows = part.z[part.y == category]
-            between.append(np.square(rows.mean(0)).mean())
             if len(rows) > 1:
                 within.append(rows.var(0, ddof=1).mean())
     width = parts[0].z.shape[1]
@@ -76,6 +82,8 @@ def learn_choice(
     for number in range(tasks):
         generator = np.random.default_rng([seed, 0xC401CE, number])
         z, y = draw_task(parts[number % len(parts)], generator)
+        if generator.random() < OTHER:
+            z = other_task(z, y, generator)
         examples.append(example_of(model, z, y, effective_rows, number))
         advance()
     return fit_choice(examples, seed=seed)
@@ -84,11 +92,12 @@ def learn_choice(
 def draw_task(part: Unseen, generator: np.random.Generator) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Tasks of all kinds: few or many categories and rows, of the same size or not."""
     categories, centres = part.centres
-    # Uniform in the logarithm: as many tasks of 2 to 4 categories as of 15 to 30.
-    most = min(len(categories), MOST_ROWS // 5)
-    number = int(np.exp(generator.uniform(np.log(2), np.log(most + 1)))) if most > 1 else 1
-    if generator.random() < 0.03:
-        number = 1
+    most = min(len(categories), MOST_CATEGORIES)
+    number = 1
+    if most > 1 and generator.random() > 0.03:
+        # Half of them uniform in the logarithm: as many tasks of 2 to 4 categories as of 15 to 30.
+        few = int(np.exp(generator.uniform(np.log(2), np.log(most + 1))))
+        number = few if generator.random() < 0.5 else int(generator.integers(2, most, endpoint=True))
     largest = min(200, max(6, MOST_ROWS // number))
     kind = generator.random()
     if kind < EVEN + UNEVEN:
@@ -107,7 +116,20 @@ def draw_task(part: Unseen, generator: np.random.Generator) -> tuple[NDArray[np.
         members = np.flatnonzero(part.y == category)
         chosen.append(generator.choice(members, min(len(members), int(rows)), replace=False))
     index = np.concatenate(chosen)
-    return part.z[index], part.y[index]
+    return centred(part.z[index])[0], part.y[index]
+
+
+def other_task(z: NDArray[np.float64], y: NDArray[np.int64], generator: np.random.Generator) -> NDArray[np.float64]:
+    """The rows of categories that lie nearer together, and of another scale.
+
+    New categories may be more alike, wider or narrower than any of the known ones; a choice that has seen only these
+    takes many alike categories for one.
+    """
+    categories, centres = Unseen(z, y).centres
+    towards = 1 - generator.uniform(NEARER, 1)
+    nearer = z - towards * centres[np.searchsorted(categories, y)]
+    changed: NDArray[np.float64] = nearer * np.exp(LARGER * generator.normal())
+    return changed
 
 
 def figures_of(model: ClusteringModel, z: NDArray[np.float64], candidates: Sequence[Candidate]) -> NDArray[np.float64]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -25,10 +24,10 @@ WARD_ROWS = 4000
 """Ward's method looks at all pairs: of more rows than this, at a sample, and the others go to the nearest centre."""
 STEPS = 20
 """Steps of inference from each start."""
-FEW_STEPS = 5
-"""Where it is only asked how many clusters there are about."""
-ROUNDS = 3
-"""How often the weight of a row is found again from the number of clusters."""
+ROUNDS = 6
+"""How often at most the weight of a row is found again from the number of clusters."""
+WIDTH_ROWS = 20.0
+"""As how many rows the width counts that the model expects of clusters, against that of a start's own clusters."""
 ALL_UP_TO = 12
 BATCH = 30_000_000
 """The most numbers in the assignments of all starts that go through the inference together."""
@@ -38,8 +37,6 @@ BATCH = 30_000_000
 class Starts:
     """Labels from which the inference starts."""
 
-    wards: list[Labels]
-    """Those by Ward's method."""
     every: list[Labels]
     limit: int
     """The largest number of clusters that was asked for."""
@@ -52,7 +49,9 @@ class Candidate:
     labels: Labels
     bound: float
     weight: float
-    """How much each row counted."""
+    """How much each row counts in the bound."""
+    width: float
+    """How wide clusters were expected to be, against the model's prior."""
     ends: Posterior
     """Where it and others went, side by side."""
     place: int
@@ -63,6 +62,12 @@ class Candidate:
         """Its own, apart from the others."""
         own: Posterior = one_task(self.ends, self.place)
         return own
+
+
+def centred(z: Floats) -> tuple[Floats, Floats]:
+    """Rows around their mean, and the mean: where in space the rows of a task lie says nothing about their clusters."""
+    mean = z.mean(0)
+    return z - mean, mean
 
 
 def candidate_numbers(limit: int) -> list[int]:
@@ -132,9 +137,10 @@ def find_candidates(
 ) -> list[Candidate]:
     """For each number of clusters from Ward's start and ``restarts`` others from seeds: what the inference makes of it.
 
-    All rows have the same weight, so that the bounds of candidates compare: ``weight``, or such that a cluster counts,
-    in the mean, as ``effective_rows`` rows (see :func:`metaclust.search.find_clusters`). How many clusters there are is
-    not known before: the weight is found in rounds, from the candidates of Ward's method.
+    In the inference every row counts. In the bounds of all candidates, so that they compare, a row counts the same, as
+    less than one: ``weight``, or such that a cluster counts, in the mean, as ``effective_rows`` rows (see
+    :func:`metaclust.search.find_clusters`). How many clusters there are is not known before: the weight is found in
+    rounds.
     """
     return candidates_from(model, z, find_starts(z, numbers, seed, restarts), effective_rows, weight)
 
@@ -143,78 +149,112 @@ def find_starts(z: Floats, numbers: Sequence[int], seed: int = 0, restarts: int 
     """For each number of clusters Ward's start and ``restarts`` others from seeds."""
     generator = np.random.default_rng([seed, 0xCA7])
     numbers = sorted({min(number, len(z)) for number in numbers})
-    wards = different(ward_starts(z, numbers, generator))
+    wards = ward_starts(z, numbers, generator)
     seeded = [labels for _ in range(restarts) for labels in seeded_starts(z, numbers, generator)]
-    return Starts(wards, different([*wards, *seeded]), numbers[-1])
+    return Starts(different([*wards, *seeded]), numbers[-1])
 
 
 def candidates_from(
     model: ClusteringModel, z: Floats, starts: Starts, effective_rows: float | None, weight: float | None = None
 ) -> list[Candidate]:
     """As :func:`find_candidates`, from starts that are there."""
-    rows = torch.from_numpy(z).to(model.device)
+    ends = ends_of(model, z, starts.every)
+    labels = [end.labels for end in ends]
     if weight is None:
-        weight = common_weight(model, rows, starts.wards, starts.limit, effective_rows)
-    return ends_of(model, rows, starts.every, weight, STEPS)
+        weight, bounds = common_weight(model, z, labels, starts.limit, effective_rows)
+    else:
+        bounds = bounds_of(model, z, labels, weight)
+    return [replace(end, bound=bound, weight=weight) for end, bound in zip(ends, bounds, strict=True)]
+
+
+def ends_of(model: ClusteringModel, z: Floats, starts: Sequence[Labels]) -> list[Candidate]:
+    """Where each start leads when every row counts, in the order of their numbers of clusters; each partition once."""
+    found: dict[bytes, Candidate] = {}
+    for group in groups(starts):
+        ends, widths = steps_from(model, z, [starts[place] for place in group], 1.0, STEPS)
+        hard = ends.assignments.argmax(-1).cpu().numpy()
+        bounds = ends.exact_bound.cpu().tolist()
+        for place, labels in enumerate(hard):
+            labels = in_order(labels)
+            end = Candidate(labels, bounds[place], 1.0, widths[place], ends, place)
+            found.setdefault(labels.tobytes(), end)
+    return list(found.values())
 
 
 def common_weight(
-    model: ClusteringModel, rows: Tensor, starts: Sequence[Labels], limit: int, effective_rows: float | None
-) -> float:
-    """The weight at which the best of the starts, by the bound, has clusters of ``effective_rows`` rows in the mean."""
+    model: ClusteringModel, z: Floats, clusterings: Sequence[Labels], limit: int, effective_rows: float | None
+) -> tuple[float, list[float]]:
+    """The weight at which the best, by the bound, has clusters of ``effective_rows`` rows in the mean; and the bounds.
+
+    Where there are several, the largest: few clusters make a row count little, and then few are seen.
+    """
     if effective_rows is None:
-        return 1.0
-    # Between two clusters and as many as there may be.
-    weight = min(1.0, effective_rows * math.sqrt(2 * limit) / len(rows))
+        return 1.0, bounds_of(model, z, clusterings, 1.0)
+    number = limit
     for _ in range(ROUNDS):
-        ends = ends_of(model, rows, starts, weight, FEW_STEPS)
-        best = max(ends, key=lambda end: end.bound)
-        better = min(1.0, effective_rows * len(np.unique(best.labels)) / len(rows))
-        if abs(better - weight) <= 0.05 * weight:
+        weight = min(1.0, effective_rows * number / len(z))
+        bounds = bounds_of(model, z, clusterings, weight)
+        found = int(clusterings[int(np.argmax(bounds))].max()) + 1
+        if found >= number:
             break
-        weight = better
-    return weight
+        number = found
+    return weight, bounds
 
 
-def ends_of(
-    model: ClusteringModel, rows: Tensor, starts: Sequence[Labels], weight: float, steps: int
-) -> list[Candidate]:
-    """Where each start leads, in the order of their numbers of clusters."""
-    found: list[Candidate] = []
-    for group in groups(starts, len(rows)):
-        clusters = max(int(labels.max()) + 1 for labels in group)
-        logits = torch.stack([start_logits(labels, clusters) for labels in group]).to(rows)
-        weights = torch.full((len(group),), weight, dtype=rows.dtype, device=rows.device)
-        ends = model.from_starts(rows.expand(len(group), *rows.shape), logits, steps, weights)
-        hard = ends.assignments.argmax(-1).cpu().numpy()
-        bounds = ends.exact_bound.cpu().tolist()
-        found += [Candidate(labels, bounds[i], weight, ends, i) for i, labels in enumerate(hard)]
-    return found
+def bounds_of(model: ClusteringModel, z: Floats, clusterings: Sequence[Labels], weight: float) -> list[float]:
+    """The bound of the evidence of each, where each row counts as ``weight`` rows."""
+    bounds = [0.0] * len(clusterings)
+    for group in groups(clusterings):
+        ends, _ = steps_from(model, z, [clusterings[place] for place in group], weight, 1)
+        for place, bound in zip(group, ends.exact_bound.cpu().tolist(), strict=True):
+            bounds[place] = bound
+    return bounds
+
+
+def steps_from(
+    model: ClusteringModel, z: Floats, group: Sequence[Labels], weight: float, steps: int
+) -> tuple[Posterior, list[float]]:
+    """Some steps from each of the labels, side by side; and how wide clusters were expected to be."""
+    rows = torch.from_numpy(z).to(model.device)
+    clusters = max(int(labels.max()) + 1 for labels in group)
+    logits = torch.stack([start_logits(labels, clusters) for labels in group]).to(rows)
+    widths = [own_width(z, labels, model.expected_variance) for labels in group]
+    weights = torch.full((len(group),), weight, dtype=rows.dtype, device=rows.device)
+    expanded = rows.expand(len(group), *rows.shape)
+    return model.from_starts(expanded, logits, steps, weights, torch.tensor(widths).to(weights)), widths
+
+
+def own_width(z: Floats, labels: Labels, expected: float) -> float:
+    """The variance within the clusters of a start against the expected one, which counts as ``WIDTH_ROWS`` rows."""
+    order = np.argsort(labels, kind="stable")
+    size = np.bincount(labels)
+    sums = np.add.reduceat(z[order], np.concatenate(([0], np.cumsum(size)[:-1])))
+    square = max(0.0, float(np.square(z).sum() - (np.square(sums).sum(1) / size).sum()))
+    return (WIDTH_ROWS + square / expected) / (WIDTH_ROWS + len(z) - len(size))
 
 
 def different(starts: Sequence[Labels]) -> list[Labels]:
     """Each partition once; labels are numbered from 0 in the order of their first row."""
-    known: dict[bytes, Labels] = {}
-    for labels in starts:
-        _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
-        renamed = np.argsort(np.argsort(first))[inverse]
-        known.setdefault(renamed.tobytes(), renamed)
+    known = {labels.tobytes(): labels for labels in map(in_order, starts)}
     return list(known.values())
 
 
-def groups(starts: Sequence[Labels], rows: int) -> list[list[Labels]]:
-    """Starts that go through the inference together: of similar numbers of clusters, and not too many."""
-    result: list[list[Labels]] = []
-    for labels in sorted(starts, key=lambda labels: int(labels.max())):
-        clusters = int(labels.max()) + 1
-        if (
-            result
-            and clusters * rows * (len(result[-1]) + 1) <= BATCH
-            and clusters <= 2 * (result[-1][0].max() + 1) + 8
-        ):
-            result[-1].append(labels)
+def in_order(labels: Labels) -> Labels:
+    """The same partition, numbered from 0 in the order of the first row of each cluster."""
+    _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
+    return np.argsort(np.argsort(first))[inverse]
+
+
+def groups(clusterings: Sequence[Labels]) -> list[list[int]]:
+    """Which of them go through the inference together: of similar numbers of clusters, and not too many."""
+    numbers = [int(labels.max()) + 1 for labels in clusterings]
+    result: list[list[int]] = []
+    for place in np.argsort(numbers, kind="stable").tolist():
+        size = numbers[place] * len(clusterings[place])
+        if result and size * (len(result[-1]) + 1) <= BATCH and numbers[place] <= 2 * numbers[result[-1][0]] + 8:
+            result[-1].append(place)
         else:
-            result.append([labels])
+            result.append([place])
     return result
 
 

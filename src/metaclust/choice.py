@@ -48,6 +48,10 @@ FIGURES = (
 )
 SILHOUETTE_ROWS = 1000
 """The silhouette looks at all pairs: of more rows than this, at a sample."""
+OF_EXPECTED = slice(1, 4)
+"""The figures that compare with the width that categories had in training."""
+WIDER = 0.3
+"""By how much, in the logarithm, that width may be wrong: new categories may be wider or narrower than known ones."""
 TINY = 1e-9
 
 
@@ -86,7 +90,10 @@ class Choice(nn.Module):
 
 
 def fit_choice(examples: Sequence[Example], *, steps: int = 400, seed: int = 0) -> Choice:
-    """Learn to choose. The objective is the expected ARI when a candidate is drawn by the softmax of the scores."""
+    """Learn to choose. The objective is the expected ARI when a candidate is drawn by the softmax of the scores.
+
+    In every step the width that is expected of categories is wrong by another factor in each task.
+    """
     if not examples:
         raise ValueError("examples is empty: give the candidates of one task or more")
     width = max(len(example.ari) for example in examples)
@@ -105,7 +112,9 @@ def fit_choice(examples: Sequence[Example], *, steps: int = 400, seed: int = 0) 
         optimizer = torch.optim.AdamW(choice.parameters(), lr=1e-2, weight_decay=1e-2)
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
         for _ in range(steps):
-            score = choice(figures).masked_fill(~present, float("-inf"))
+            seen = figures.clone()
+            seen[..., OF_EXPECTED] += WIDER * torch.randn(len(examples), 1, 1)
+            score = choice(seen).masked_fill(~present, float("-inf"))
             share = score.softmax(-1)
             # A little entropy: scores do not run away where one candidate is the best of all.
             entropy = -(share * (share + TINY).log()).sum(-1).mean()

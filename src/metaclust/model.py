@@ -302,10 +302,20 @@ class ClusteringModel(nn.Module):
 
     @torch.no_grad()
     def from_starts(
-        self, z: Float[Tensor, "*task n s"], logits: Float[Tensor, "*task n k"], steps: int, weight: Tensor
+        self,
+        z: Float[Tensor, "*task n s"],
+        logits: Float[Tensor, "*task n k"],
+        steps: int,
+        weight: float | Tensor = 1.0,
+        width: float | Tensor = 1.0,
     ) -> Posterior:
-        """A number of steps from given starts; the rows of each task count as ``weight`` rows."""
-        return run(self._posteriors(z, logits, None, weight), steps, None)
+        """A number of steps from given starts; the rows of each task count as ``weight`` rows.
+
+        In each task, clusters are expected to have ``width`` times the variance that they have by the model's prior.
+        """
+        prior = replace(self.prior, rate=self.prior.rate * width)
+        family = component_family(self.config.components, self.config.mean_covariance, prior)
+        return run(vb_steps(z, logits, family, self.alpha, None, weight), steps, None)
 
     @torch.no_grad()
     def _end(

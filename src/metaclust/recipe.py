@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -12,11 +12,11 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.metrics import adjusted_rand_score
 from torch import Tensor
 
 from metaclust.calibration import CHOICE_TASKS, Unseen, calibrated_prior, draw_task, learn_choice, likely_numbers
-from metaclust.candidates import Starts, candidates_from, find_starts, ward_starts
+from metaclust.candidates import Starts, common_weight, ends_of, find_starts, ward_starts
+from metaclust.choice import adjusted_rand_indices
 from metaclust.data.sparse import SparseRows, of_unit_length
 from metaclust.episodes import Task, TaskSampler
 from metaclust.evaluation import compare, local_tasks
@@ -254,13 +254,13 @@ def set_prior(model: ClusteringModel, parts: list[Unseen], recipe: Recipe, decid
         z, y = draw_task(parts[number % len(parts)], generator)
         tasks.append((z, y, find_starts(z, likely_numbers(y))))
     ari = {}
-    with CountBar("learning the prior", len(priors) * len(grid)) if recipe.progress else nullcontext() as bar:
+    with CountBar("learning the prior", len(priors)) if recipe.progress else nullcontext() as bar:
         for name, prior in priors.items():
             model.set_prior(**prior)
-            for rows in grid:
-                ari[name, rows] = bound_ari(model, tasks, rows)
-                if bar:
-                    bar.advance()
+            for rows, reached in zip(grid, bound_aris(model, tasks, grid), strict=True):
+                ari[name, rows] = reached
+            if bar:
+                bar.advance()
     name, rows = max(ari, key=lambda key: ari[key])
     model.set_prior(**priors[name])
     model.config = replace(model.config, effective_rows=rows)
@@ -271,12 +271,14 @@ def set_prior(model: ClusteringModel, parts: list[Unseen], recipe: Recipe, decid
     )
 
 
-def bound_ari(
-    model: ClusteringModel, tasks: list[tuple[NDArray[Any], NDArray[Any], Starts]], rows: float | None
-) -> float:
-    """The mean ARI over tasks where the bound chooses."""
+def bound_aris(
+    model: ClusteringModel, tasks: list[tuple[NDArray[Any], NDArray[Any], Starts]], grid: Sequence[float | None]
+) -> list[float]:
+    """The mean ARI over tasks where the bound chooses, for each number of rows as which a cluster may count."""
     found = []
     for z, y, starts in tasks:
-        best = max(candidates_from(model, z, starts, rows), key=lambda candidate: candidate.bound)
-        found.append(adjusted_rand_score(y, best.labels))
-    return float(np.mean(found))
+        labels = [end.labels for end in ends_of(model, z, starts.every)]
+        reached = adjusted_rand_indices([np.unique(y, return_inverse=True)[1], *labels])[0, 1:]
+        found.append([reached[np.argmax(common_weight(model, z, labels, starts.limit, rows)[1])] for rows in grid])
+    means: list[float] = np.mean(found, 0).tolist()
+    return means

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from metaclust.calibration import figures_of
-from metaclust.candidates import ROUNDS, STEPS, Candidate, candidate_numbers, find_candidates, start_logits
+from metaclust.candidates import STEPS, Candidate, candidate_numbers, centred, find_candidates, start_logits
 from metaclust.choice import Choice
 from metaclust.clustering import Components, Start
 from metaclust.mixture import Posterior
@@ -19,6 +19,8 @@ from metaclust.model import ClusteringModel
 
 CHOOSING_ROWS = 5000
 """The most rows among which the learned choice compares candidates."""
+ROUNDS = 3
+"""How often the weight of a row is found again from the number of clusters."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,7 @@ def choose_clusters(
 
     Of very many rows a sample chooses, and the inference goes on from its clusters with all rows.
     """
-    rows = z.astype(np.float64)
+    rows, mean = centred(z.astype(np.float64))
     sample = rows
     if len(z) > CHOOSING_ROWS:
         generator = np.random.default_rng([search.seed, 0x5A3])
@@ -144,13 +146,15 @@ def choose_clusters(
     )
     posterior, weight = best.posterior, best.weight
     if len(sample) < len(z):
-        near = Components.of(posterior).probabilities(z).argmax(1)
-        weight *= len(sample) / len(z)
+        near = Components.of(posterior).probabilities(rows).argmax(1)
+        weight *= len(sample) / len(z)  # A cluster counts as much as it did in the sample.
         logits = start_logits(near, posterior.assignments.shape[-1]).to(model.device)
         everything = torch.from_numpy(rows).to(model.device)
-        posterior = model.from_starts(everything, logits, STEPS, torch.tensor(weight, dtype=torch.float64))
+        posterior = model.from_starts(everything, logits, STEPS, width=best.width)
         advance()
-    return replace(clusters_of([posterior], z, search.min_cluster_size, weight), starts=starts)
+    found = clusters_of([posterior], rows, search.min_cluster_size, weight)
+    components = replace(found.components, means=found.components.means + mean)
+    return replace(found, components=components, starts=starts, bound=best.bound)
 
 
 def untried_near(number: int, numbers: Sequence[int]) -> list[int]:
@@ -165,7 +169,7 @@ def untried_near(number: int, numbers: Sequence[int]) -> list[int]:
 
 
 def clusters_of(
-    posteriors: Sequence[Posterior], z: NDArray[np.float32], min_cluster_size: int = 1, weight: float = 1.0
+    posteriors: Sequence[Posterior], z: NDArray[Any], min_cluster_size: int = 1, weight: float = 1.0
 ) -> Found:
     """The end with the best bound, its empty clusters left out.
 

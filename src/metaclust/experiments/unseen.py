@@ -55,6 +55,15 @@ OURS: dict[str, dict[str, Any]] = {
     "metaclust, by bound": {"choose": "bound"},
     "preset='paper'": {"preset": "paper", "augment": False, "representation": None},
 }
+ABLATIONS: dict[str, dict[str, Any]] = {
+    "encoder='network'": {"encoder": "network"},
+    "encoder='network', by bound": {"encoder": "network", "choose": "bound"},
+    "every row counts, by bound": {"effective_rows": None, "choose": "bound"},
+    "every row counts": {"effective_rows": None},
+    "100 tasks to learn to choose": {"choice_tasks": 100},
+}
+"""What is measured only when it is named."""
+WAYS = {**OURS, **ABLATIONS}
 
 
 @dataclass(frozen=True)
@@ -117,10 +126,10 @@ def run(
         tasks, most = piles[test]
         started = time.perf_counter()
         about: dict[str, Any] = {}
-        if method in OURS:
+        if method in WAYS:
             # One training serves both ways to choose.
-            choose = OURS[method].get("choose", "auto")
-            settings = {**given, **{name: value for name, value in OURS[method].items() if name != "choose"}}
+            choose = WAYS[method].get("choose", "auto")
+            settings = {**given, **{name: value for name, value in WAYS[method].items() if name != "choose"}}
             share = str(settings)
             if share not in trained:
                 place = np.flatnonzero(np.isin(data.y, known))
@@ -179,7 +188,7 @@ def table(records: list[dict[str, Any]]) -> str:
 
 def probability(by_method: dict[str, dict[int, dict[str, Any]]]) -> str:
     """Of a difference as large between ours and the best rival, if there were none."""
-    others = {m: r for m, r in by_method.items() if m not in OURS and m != "KMeans told K"}
+    others = {m: r for m, r in by_method.items() if m not in WAYS and m != "KMeans told K"}
     ours = by_method.get("metaclust", {})
     if not others or not ours:
         return ""
@@ -225,7 +234,10 @@ def main() -> None:
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
     every = [*OURS, *(name for name, _ in rivals(np.zeros((20, 2), np.float32), 2, 10))]
-    methods = [method for method in every if arguments.method is None or method in arguments.method]
+    methods = every if arguments.method is None else arguments.method
+    unknown = sorted(set(methods) - {*every, *ABLATIONS})
+    if unknown:
+        parser.error(f"--method {unknown[0]!r}: choose from {', '.join(map(repr, [*every, *ABLATIONS]))}")
     data = read(load_dataset(arguments.dataset), arguments.vectors, arguments.embedding_model)
     for split in arguments.split:
         same = {"dataset": arguments.dataset, "vectors": arguments.vectors, "split": split}

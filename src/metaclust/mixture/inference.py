@@ -267,7 +267,7 @@ def one_task(posterior: Any, index: int) -> Any:
     if isinstance(posterior, Tensor):
         return posterior[index].clone() if posterior.ndim else posterior
     if is_dataclass(posterior) and not isinstance(posterior, type):
-        names = [field.name for field in fields(posterior) if field.name != "family"]
+        names = [field.name for field in fields(posterior)]
         return replace(posterior, **{name: one_task(getattr(posterior, name), index) for name in names})
     return posterior
 
