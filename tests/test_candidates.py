@@ -11,13 +11,16 @@ from metaclust import candidates as module
 from metaclust.candidates import (
     STEPS,
     candidate_numbers,
+    centred,
     different,
     find_candidates,
     groups,
+    in_order,
+    own_width,
     seeded_starts,
     ward_starts,
 )
-from metaclust.mixture import vb_steps
+from metaclust.mixture import Prior, component_family, vb_steps
 from metaclust.mixture.inference import run
 from metaclust.model import ClusteringModel, ModelConfig
 
@@ -80,37 +83,73 @@ def test_each_partition_comes_once():
 
 def test_groups_hold_every_start_and_not_too_many(monkeypatch):
     monkeypatch.setattr(module, "BATCH", 1000)
-    starts = [np.arange(20) % k for k in range(1, 15)]
-    made = groups(starts, 20)
-    assert sum(len(group) for group in made) == len(starts)
-    assert all(len(group) * 20 * (group[-1].max() + 1) <= 1000 for group in made)
+    starts = [np.arange(20) % k for k in np.random.default_rng(0).permutation(14) + 1]
+    made = groups(starts)
+    assert sorted(place for group in made for place in group) == list(range(len(starts)))
+    for group in made:
+        assert len(group) * 20 * max(starts[place].max() + 1 for place in group) <= 1000
+
+
+def alone(mixture, z, start, steps, weight, width, columns):
+    """What the inference makes of one start by itself."""
+    prior = mixture.prior
+    posteriors = vb_steps(
+        torch.from_numpy(z),
+        torch.from_numpy(1e9 * (np.eye(columns)[start] - 1)),
+        component_family("spherical", "optimal", Prior(prior.mean_precision, prior.shape, prior.rate * width)),
+        mixture.alpha.detach(),
+        weight=weight,
+    )
+    with torch.no_grad():
+        return run(posteriors, steps, None)
 
 
 def test_a_candidate_is_what_the_inference_makes_of_its_start():
-    """The same as each start by itself, in its own number of columns."""
     z, _ = blobs(3)
     mixture = model()
     mixture.set_prior(shape=20.0, rate=30.0, mean_precision=0.1)
     together = find_candidates(mixture, z, [1, 3, 5, 6], effective_rows=7, seed=1, weight=0.4)
+    columns = max(candidate.labels.max() for candidate in together) + 1
     for candidate in together:
-        assert candidate.labels.tolist() == candidate.posterior.assignments.argmax(-1).tolist()
-        assert candidate.bound == pytest.approx(float(candidate.posterior.exact_bound))
+        posterior = candidate.posterior
+        assert candidate.labels.tolist() == in_order(posterior.assignments.argmax(-1).numpy()).tolist()
+        # In its bound, and there alone, a row counts as less than one.
+        width = own_width(z, candidate.labels, mixture.expected_variance)
+        with torch.no_grad():
+            expected = alone(mixture, z, candidate.labels, 1, 0.4, width, columns).exact_bound
+        assert candidate.bound == pytest.approx(expected.item())
         assert candidate.weight == 0.4
     for number in (3, 5):
         (start,) = ward_starts(z, [number], np.random.default_rng(0))
-        posterior = run(
-            vb_steps(
-                torch.from_numpy(z),
-                torch.from_numpy(1e9 * (np.eye(number)[start] - 1)),
-                mixture.family,
-                mixture.alpha.detach(),
-                weight=0.4,
-            ),
-            STEPS,
-            None,
-        )
-        labels = posterior.assignments.argmax(-1).numpy()
-        assert any(adjusted_rand_score(labels, other.labels) == 1 for other in together)
+        width = own_width(z, start, mixture.expected_variance)
+        end = alone(mixture, z, start, STEPS, 1.0, width, number)
+        (same,) = (c for c in together if adjusted_rand_score(end.assignments.argmax(-1), c.labels) == 1)
+        assert same.width == pytest.approx(width)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_width_of_a_start_is_between_its_own_and_the_expected_one(seed):
+    rng = np.random.default_rng(seed)
+    z, labels = rng.normal(size=(30, 4)), rng.integers(0, 4, 30)
+    labels[:4] = range(4)
+    square = sum(((z[labels == k] - z[labels == k].mean(0)) ** 2).sum() for k in range(4))
+    for expected in (0.1, 1.0, 50.0):
+        own = square / (len(z) - 4) / expected
+        width = own_width(z, labels, expected)
+        assert min(1, own) < width < max(1, own)
+        rows = module.WIDTH_ROWS
+        assert width == pytest.approx((rows * 1 + (len(z) - 4) * own) / (rows + len(z) - 4))
+
+
+def test_where_rows_lie_does_not_matter():
+    z, y = blobs(6)
+    moved = [labels_of(model(), z + shift, y) for shift in (0, 3, -100)]
+    assert moved[0] == moved[1] == moved[2]
+
+
+def labels_of(mixture, z, y):
+    found = find_candidates(mixture, centred(z)[0], [2, 5, 8], effective_rows=8)
+    return [round(adjusted_rand_score(y, candidate.labels), 6) for candidate in found]
 
 
 @pytest.mark.parametrize("effective", [3.0, 8.0, 1000.0, None])

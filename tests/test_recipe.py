@@ -7,10 +7,11 @@ import jaxtyping
 import numpy as np
 import pytest
 import torch
+from scipy.spatial.distance import pdist
 from sklearn.metrics import adjusted_rand_score
 
 from metaclust import DataWarning, MetaClusterer, calibration, recipe
-from metaclust.calibration import Unseen, calibrated_prior, draw_task
+from metaclust.calibration import Unseen, calibrated_prior, draw_task, other_task
 from metaclust.checkpoint import load_model, save_model
 from metaclust.data.sparse import SparseRows, of_unit_length
 from metaclust.episodes import TaskSampler
@@ -174,6 +175,21 @@ def test_some_tasks_are_of_categories_that_are_alike(monkeypatch):
     monkeypatch.setattr(calibration, "ALIKE", 1.0)
     # Three of the six that are next to one.
     assert span() <= 5 < anywhere
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_in_other_tasks_categories_lie_nearer_and_keep_their_form(seed):
+    x, y = directions(6, 7, seed)
+    z = x.astype(float)
+    other = other_task(z, y, np.random.default_rng(seed))
+    parts = [(z[y == k], other[y == k]) for k in range(6)]
+    scale = parts[0][1].std(0).sum() / parts[0][0].std(0).sum()
+    for before, after in parts:
+        np.testing.assert_allclose(after - after.mean(0), scale * (before - before.mean(0)), atol=1e-9)
+    apart = [pdist([part[i].mean(0) for part in parts]) for i in (0, 1)]
+    share = apart[1] / apart[0] / scale
+    np.testing.assert_allclose(share, share[0])
+    assert calibration.NEARER <= share[0] <= 1
 
 
 def test_the_centres_are_the_means_of_categories():
