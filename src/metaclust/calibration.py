@@ -20,7 +20,7 @@ from metaclust.model import ClusteringModel
 PRIOR_ROWS = 100
 """As how many rows of a cluster the expected width counts: categories of one kind are about equally wide, and a mixture
 of many columns takes chance for narrowness."""
-CHOICE_TASKS = 400
+CHOICE_TASKS = 250
 MOST_ROWS = 1200
 MOST_CATEGORIES = 60
 """Of a task from which the choice is learned."""

@@ -33,11 +33,13 @@ Rows = Tensor | SparseRows
 
 RESIDUAL_WIDTH = 128
 """The most columns of a residual encoder's representations."""
-RESIDUAL_STEPS = 300
-RESIDUAL_DROPOUT = 0.3
+RESIDUAL_STEPS = 600
+RESIDUAL_DROPOUT = 0.5
 RESIDUAL_DECAY = 0.01
+COMPARED_STEPS = 200
+"""After which the encoders are compared."""
 WIDE_ROWS = 600
-"""In a batch of the pretraining of a network."""
+"""In a batch of the pretraining."""
 FEWEST_ROWS, MOST_WIDE_ROWS = 10, 30
 """Of a category in it."""
 FOLDS = 3
@@ -164,8 +166,7 @@ def train_residual(
     encoder = model.encoder
     if isinstance(encoder, ResidualEncoder):
         encoder.fit(rows_of(sampler, categories)[0], recipe.training.seed)
-    few = min(5, len(categories))
-    tasks = replace(sampler, categories=categories, n_categories=(few, max(few, 10)), rows=(5, 15), tasks=3)
+    tasks = wide_batches(replace(sampler, categories=categories))
     config = replace(recipe.training, pretrain_steps=steps, steps=0, weight_decay=RESIDUAL_DECAY)
     return model, train(model, tasks, None, config, progress=recipe.progress, **keep)
 
@@ -196,9 +197,9 @@ def choose_encoder(recipe: Recipe, decide: Callable[[str], None]) -> Literal["ne
             f"{'have the length one, as embeddings do' if chosen == 'residual' else 'have other lengths'}."
         )
         return chosen
-    residual, _ = train_residual(recipe, recipe.sampler.categories, RESIDUAL_STEPS)
+    residual, _ = train_residual(recipe, recipe.sampler.categories, min(COMPARED_STEPS, RESIDUAL_STEPS))
     network = new_model(recipe, recipe.model)
-    short = replace(recipe.training, pretrain_steps=min(recipe.training.pretrain_steps, RESIDUAL_STEPS), steps=0)
+    short = replace(recipe.training, pretrain_steps=min(recipe.training.pretrain_steps, COMPARED_STEPS), steps=0)
     wide = wide_batches(recipe.sampler)
     train(network, recipe.sampler, None, short, progress=recipe.progress, pretraining=wide)
     ari = {

@@ -50,8 +50,8 @@ def alphabets(
         place = ~np.isin(of_known, tested)
         started = time.perf_counter()
         model = MetaClusterer(seed=seed, augment="turn", **settings)
-        model.fit(known.X[place], [known.categories[i] for i in known.y[place]])
-        folder.mkdir(parents=True, exist_ok=True)
+        run = folder / f"{model_file.stem}-run"
+        model.fit(known.X[place], [known.categories[i] for i in known.y[place]], folder=run, resume=True)
         model.set_params(progress=False).save(model_file)
         about = {"fit_seconds": time.perf_counter() - started, "decisions": model.decisions_, "settings": settings}
     for alphabet in tested.tolist():

@@ -44,7 +44,7 @@ from metaclust.methods.rivals import bayesian_gaussian_mixture, hdbscan, kmeans_
 Vectors = Literal["pixels", "tfidf", "embeddings"]
 Labels = NDArray[np.int64]
 
-TASKS = 100
+TASKS = 60
 TASK_ROWS = 40
 MOST_AT_ONCE = 100
 """Clusters that are allowed where all categories come at once."""
