@@ -178,6 +178,7 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
                 training,
                 choose_device(self.device),
                 encoder="network" if paper and self.encoder == "auto" else self.encoder,
+                representation=self.representation,
                 choose=self.choose,
                 effective_rows=self.effective_rows,
                 choice_tasks=int(self.choice_tasks),

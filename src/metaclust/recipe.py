@@ -32,7 +32,7 @@ EncoderChoice = Literal["auto", "network", "residual"]
 Rows = Tensor | SparseRows
 
 RESIDUAL_WIDTH = 128
-"""The most columns of a residual encoder's representations."""
+"""The columns of a residual encoder's representations, where there are so many and no other number is asked for."""
 RESIDUAL_STEPS = 600
 RESIDUAL_DROPOUT = 0.5
 RESIDUAL_DECAY = 0.01
@@ -60,6 +60,8 @@ class Recipe:
     training: TrainingConfig
     device: torch.device
     encoder: EncoderChoice = "auto"
+    representation: int | None = None
+    """S of a residual encoder; None for as many columns as there are, and at most ``RESIDUAL_WIDTH``."""
     choose: Literal["auto", "learned", "bound"] = "auto"
     effective_rows: float | Literal["auto"] | None = "auto"
     choice_tasks: int = CHOICE_TASKS
@@ -150,9 +152,10 @@ def new_model(recipe: Recipe, config: ModelConfig) -> ClusteringModel:
         return ClusteringModel(config).to(recipe.device)
 
 
-def residual_config(config: ModelConfig, x: Rows) -> ModelConfig:
+def residual_config(recipe: Recipe, x: Rows) -> ModelConfig:
     """The same model with a residual encoder; rows of length one are embeddings, and taken by their direction."""
-    width = min(config.input_shape[0], RESIDUAL_WIDTH, len(x) - 1)
+    config = recipe.model
+    width = min(config.input_shape[0], recipe.representation or RESIDUAL_WIDTH, len(x) - 1)
     unit = of_unit_length(x)
     return replace(config, encoder="residual", unit=unit, representation=width, dropout=RESIDUAL_DROPOUT)
 
@@ -162,7 +165,7 @@ def train_residual(
 ) -> tuple[ClusteringModel, Run]:
     """A residual encoder, trained to tell ``categories`` apart."""
     sampler = recipe.sampler
-    model = new_model(recipe, residual_config(recipe.model, sampler.x))
+    model = new_model(recipe, residual_config(recipe, sampler.x))
     encoder = model.encoder
     if isinstance(encoder, ResidualEncoder):
         encoder.fit(rows_of(sampler, categories)[0], recipe.training.seed)

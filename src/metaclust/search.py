@@ -14,6 +14,7 @@ from metaclust.calibration import figures_of
 from metaclust.candidates import STEPS, Candidate, candidate_numbers, centred, find_candidates, start_logits
 from metaclust.choice import Choice
 from metaclust.clustering import Components, Start
+from metaclust.merging import merged
 from metaclust.mixture import Posterior
 from metaclust.model import ClusteringModel
 
@@ -112,6 +113,7 @@ def choose_clusters(
 ) -> Found:
     """Candidates for many numbers of clusters, then for all near the best; the best by the choice, or by the bound.
 
+    Where the bound chooses, clusters of the best are merged that the bound prefers merged.
     Of very many rows a sample chooses, and the inference goes on from its clusters with all rows.
     """
     rows, mean = centred(z.astype(np.float64))
@@ -140,6 +142,8 @@ def choose_clusters(
         numbers = untried_near(len(np.unique(best.labels)), numbers)
         if not numbers:
             break
+    if choice is None:
+        best = merged(model, sample, best)
     starts = tuple(
         Start(len(np.unique(candidate.labels)), candidate.bound, None if choice is None else float(score))
         for candidate, score in zip(tried, scores, strict=True)
