@@ -9,7 +9,7 @@ import torch
 
 from benchmarks.measure import interleaved
 from metaclust import ClusteringModel, ModelConfig, TaskSampler, TrainingConfig
-from metaclust.model import Preset
+from metaclust.model_config import Preset
 from metaclust.training import ari_loss, new_optimizer, proto_loss
 
 

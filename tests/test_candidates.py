@@ -22,7 +22,8 @@ from metaclust.candidates import (
 )
 from metaclust.mixture import Prior, component_family, vb_steps
 from metaclust.mixture.inference import run
-from metaclust.model import ClusteringModel, ModelConfig
+from metaclust.model import ClusteringModel
+from metaclust.model_config import ModelConfig
 
 
 def model(width=4):

@@ -17,7 +17,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from metaclust import CheckpointError, DataError, Dataset, DataWarning, MetaClusterer, Rows, estimator, recipe
-from metaclust.estimator import VALIDATION_TASKS, canonical_order
+from metaclust.estimator import VALIDATION_TASKS
+from metaclust.inputs import canonical_order
 
 QUICK = {
     "pretrain_steps": 3,

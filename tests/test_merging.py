@@ -6,7 +6,8 @@ from sklearn.metrics import adjusted_rand_score
 
 from metaclust.candidates import Starts, candidates_from
 from metaclust.merging import merged, neighbours
-from metaclust.model import ClusteringModel, ModelConfig
+from metaclust.model import ClusteringModel
+from metaclust.model_config import ModelConfig
 
 
 def blobs(seed, clusters, rows=30, width=3):

@@ -19,7 +19,8 @@ from metaclust.methods.base import choose_frame
 from metaclust.methods.ours import Ours
 from metaclust.methods.proto import Proto
 from metaclust.methods.vade import VaDE, VaDENetwork
-from metaclust.model import ClusteringModel, ModelConfig
+from metaclust.model import ClusteringModel
+from metaclust.model_config import ModelConfig
 from metaclust.training import TrainingConfig
 
 

@@ -9,7 +9,8 @@ from torch import nn
 
 from metaclust import ClusteringModel, ModelConfig, TaskSampler, TrainingConfig, evaluate, train, variational_bayes
 from metaclust.mixture import expectation_maximization
-from metaclust.model import seed_numbers, seeded_logits, shifted
+from metaclust.model import shifted
+from metaclust.starts import seed_numbers, seeded_logits
 
 
 def small_model(seed=0, encoder=None, **changes):

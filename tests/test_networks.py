@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from metaclust.model import ClusteringModel, ModelConfig
+from metaclust.model import ClusteringModel
+from metaclust.model_config import ModelConfig
 from metaclust.networks import ImageEncoder, TaskNetwork, VectorEncoder, feed_forward
 
 SIZES = [(1, 1), (5, 7), (28, 28), (32, 20), (84, 84)]

@@ -15,7 +15,8 @@ from metaclust.calibration import Unseen, calibrated_prior, draw_task, other_tas
 from metaclust.checkpoint import load_model, save_model
 from metaclust.data.sparse import SparseRows, of_unit_length
 from metaclust.episodes import TaskSampler
-from metaclust.model import ClusteringModel, ModelConfig
+from metaclust.model import ClusteringModel
+from metaclust.model_config import ModelConfig
 from metaclust.networks import ResidualEncoder
 from metaclust.search import Search, find_clusters, untried_near
 

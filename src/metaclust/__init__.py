@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from metaclust.estimator import MetaClusterer
     from metaclust.evaluation import Evaluation, evaluate
     from metaclust.mixture import Posterior, Prior, Statistics, expectation_maximization, variational_bayes
-    from metaclust.model import ClusteringModel, ModelConfig
+    from metaclust.model import ClusteringModel
+    from metaclust.model_config import ModelConfig
     from metaclust.objectives import prototypical_loss, soft_ari
     from metaclust.training import TrainingConfig, train
 
@@ -76,7 +77,8 @@ WHERE = {
         "expectation_maximization",
         "variational_bayes",
     ),
-    "metaclust.model": ("ClusteringModel", "ModelConfig"),
+    "metaclust.model": ("ClusteringModel",),
+    "metaclust.model_config": ("ModelConfig",),
     "metaclust.objectives": (
         "prototypical_loss",
         "soft_ari",

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from metaclust.mixture import Posterior
 from metaclust.mixture.inference import one_task
-from metaclust.model import EMPTY, ClusteringModel
+from metaclust.model import ClusteringModel
+from metaclust.starts import EMPTY
 
 Labels = NDArray[np.int64]
 Floats = NDArray[np.float64]

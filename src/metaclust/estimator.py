@@ -33,12 +33,14 @@ from metaclust.data.rows import DataError, DataWarning, Rows
 from metaclust.data.sparse import SparseRows
 from metaclust.data.waiting import Waiting
 from metaclust.devices import choose_device
-from metaclust.episodes import Task, TaskSampler, check_seed
-from metaclust.inputs import as_rows, is_numeric_matrix
+from metaclust.episodes import Task, TaskSampler
+from metaclust.inputs import as_rows, canonical_order, is_numeric_matrix
 from metaclust.mixture.inference import Components
-from metaclust.model import ClusteringModel, ModelConfig, Preset
+from metaclust.model import ClusteringModel
+from metaclust.model_config import ModelConfig, Preset
 from metaclust.recipe import EncoderChoice, Recipe, learn
 from metaclust.search import Search, find_clusters, learned_choice
+from metaclust.settings import check_count, check_settings
 from metaclust.training import TrainingConfig
 
 VALIDATION_TASKS = 40
@@ -398,30 +400,7 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
     def check_settings(self) -> None:
         """Before anything is read or trained: a setting that cannot be is an error that names it."""
-        for name in ("max_clusters", "min_cluster_size", "choice_tasks"):
-            check_count(name, getattr(self, name))
-        if self.restarts is not None:
-            check_count("restarts", self.restarts)
-        TrainingConfig(pretrain_steps=self.pretrain_steps, steps=self.steps)
-        for name, most in (("confidence", 1.0), ("validation", 0.8)):
-            value = getattr(self, name)
-            if not isinstance(value, int | float | np.number) or not 0 <= value <= most:
-                raise ValueError(f"{name}={value!r}: it must be at least 0 and at most {most}")
-        for name, allowed in (("encoder", ("auto", "network", "residual")), ("choose", ("auto", "learned", "bound"))):
-            if getattr(self, name) not in allowed:
-                raise ValueError(f"{name}={getattr(self, name)!r}: choose one of {allowed}")
-        if self.augment not in ("auto", "turn", True, False):
-            raise ValueError(f"augment={self.augment!r}: choose 'auto', 'turn', True or False")
-        if not isinstance(self.task_rows, tuple | list) or len(self.task_rows) != 2:
-            raise ValueError(
-                f"task_rows={self.task_rows!r}: give the least and the most rows of a category, as (5, 30)"
-            )
-        rows: Any = self.effective_rows
-        if rows is not None and rows != "auto" and (isinstance(rows, str) or not 0 < rows < float("inf")):
-            raise ValueError(
-                f"effective_rows={self.effective_rows!r}: it must be positive and finite, or 'auto', or None"
-            )
-        check_seed(self.seed)
+        check_settings(self.get_params())
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -431,19 +410,3 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         tags.input_tags.three_d_array = True
         tags.transformer_tags.preserves_dtype = ["float32"]
         return tags
-
-
-def check_count(name: str, value: object) -> None:
-    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
-        raise ValueError(f"{name}={value!r}: it must be a whole number of 1 or more")
-
-
-def canonical_order(x: Tensor | SparseRows | NDArray[Any]) -> NDArray[np.int64]:
-    """An order of rows that depends on the rows alone, and not on the order they are given in."""
-    if isinstance(x, SparseRows):
-        sorted_rows = x.array.sorted_indices()
-        parts = np.split(np.arange(sorted_rows.nnz), sorted_rows.indptr[1:-1])
-        keys = [sorted_rows.indices[part].tobytes() + sorted_rows.data[part].tobytes() for part in parts]
-        return np.array(sorted(range(len(keys)), key=keys.__getitem__), np.int64)
-    flat = np.ascontiguousarray(x if isinstance(x, np.ndarray) else x.numpy()).reshape(len(x), -1)
-    return np.argsort(flat.view(np.dtype((np.void, flat.dtype.itemsize * flat.shape[1])))[:, 0], kind="stable")

@@ -19,6 +19,7 @@ from metaclust.data.decoding import USUAL_SIDE
 from metaclust.data.named import Dataset
 from metaclust.data.prepare import ImagePreparation, Preparation
 from metaclust.data.rows import DataError, Rows
+from metaclust.data.sparse import SparseRows
 
 
 def is_table(x: Any) -> bool:
@@ -92,3 +93,14 @@ def stack_images(images: list[Any], like: Preparation | None) -> NDArray[np.uint
         np.asarray(picture.convert(mode).resize((width, height), Image.Resampling.BILINEAR)) for picture in pictures
     ]
     return np.stack(fitted)
+
+
+def canonical_order(x: Tensor | SparseRows | NDArray[Any]) -> NDArray[np.int64]:
+    """An order of rows that depends on the rows alone, and not on the order they are given in."""
+    if isinstance(x, SparseRows):
+        sorted_rows = x.array.sorted_indices()
+        parts = np.split(np.arange(sorted_rows.nnz), sorted_rows.indptr[1:-1])
+        keys = [sorted_rows.indices[part].tobytes() + sorted_rows.data[part].tobytes() for part in parts]
+        return np.array(sorted(range(len(keys)), key=keys.__getitem__), np.int64)
+    flat = np.ascontiguousarray(x if isinstance(x, np.ndarray) else x.numpy()).reshape(len(x), -1)
+    return np.argsort(flat.view(np.dtype((np.void, flat.dtype.itemsize * flat.shape[1])))[:, 0], kind="stable")

@@ -3,128 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import replace
 from itertools import islice
-from typing import Any, Literal
+from typing import Any
 
-import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
-from torch.nn import functional
 
 from metaclust.choice import Choice
 from metaclust.data.sparse import SparseRows, dense
 from metaclust.mixture import PAPER, Posterior, Prior, component_family, em_steps, vb_steps
-from metaclust.mixture.inference import Components, Family, choose, run
-from metaclust.mixture.spherical import MeanCovariance
+from metaclust.mixture.inference import Family, choose, run
 from metaclust.mixture.statistics import accumulation_dtype
+from metaclust.model_config import ModelConfig
 from metaclust.networks import ImageEncoder, ResidualEncoder, TaskNetwork, VectorEncoder
-
-Preset = Literal["default", "paper"]
+from metaclust.starts import fit_columns, seed_numbers, seeded_logits
 
 LOOK_AHEAD = 3
 """Steps after which the starts of a training task are compared: by then the bound tells good ones from bad ones."""
-
-EMPTY = -1e9
-"""The logit of a cluster that starts without rows: far below any other, and finite."""
-
-
-@dataclass(frozen=True)
-class ModelConfig:
-    """What a model is made of. ``input_shape`` is (width,) for vectors and (channels, height, width) for images."""
-
-    input_shape: tuple[int, ...]
-    representation: int = 32
-    """S, the width of z."""
-    max_clusters: int = 10
-    """K', where the infinite mixture is truncated."""
-    steps: int = 5
-    """T, the number of steps of inference that are trained through."""
-    hidden: int = 256
-    filters: int = 64
-    strided: bool = True
-    dropout: float = 0.0
-    shift: float = 0.0
-    """What is clustered is the mean of an image's representation and those of it shifted by this share of its side, up,
-    down, left and right; 0 for its own alone. Training sees no shifts but those of its augmentation."""
-    alpha: float = 1.0
-    mean_covariance: MeanCovariance = "optimal"
-    components: Components = "spherical"
-    inference: Literal["vb", "em"] = "vb"
-    initial: Literal["network", "random"] = "network"
-    """Initial assignments by f_U, g_U, f_R, or standard normal logits (the paper's "w/o f_R")."""
-    encoder: Literal["network", "residual"] = "network"
-    """For vectors: a free network, or one that starts as the principal components and changes them a little."""
-    unit: bool = False
-    """Of the residual encoder: rows are taken by their direction alone, as embeddings are compared."""
-    learn_prior: bool = False
-    """Concentration, precision of the means, shape and rate of the precisions are parameters of the model."""
-    effective_rows: float | None = 20.0
-    """As how many rows a cluster counts in the mean, see :mod:`metaclust.search`."""
-    choice: bool = False
-    """The model has learned to choose among candidate clusterings, see :mod:`metaclust.choice`."""
-
-    def __post_init__(self) -> None:
-        whole = all(isinstance(size, int | np.integer) and size > 0 for size in self.input_shape)
-        if not whole or len(self.input_shape) not in (1, 3):
-            raise ValueError(
-                f"input_shape={self.input_shape}: give (width,) for vectors or (channels, height, width) for images"
-            )
-        object.__setattr__(self, "input_shape", tuple(int(size) for size in self.input_shape))
-        for name in ("representation", "max_clusters", "steps", "hidden", "filters"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise ValueError(f"{name}={value!r}: it must be a whole number of 1 or more")
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout={self.dropout!r}: it must be at least 0 and below 1")
-        if not 0 <= self.shift < 0.5:
-            raise ValueError(f"shift={self.shift!r}: it must be at least 0 and below 0.5")
-        if self.effective_rows is not None and not 0 < self.effective_rows < float("inf"):
-            raise ValueError(f"effective_rows={self.effective_rows!r}: it must be positive and finite, or None")
-        if not 0 < self.alpha < float("inf"):
-            raise ValueError(f"alpha={self.alpha!r}: the concentration must be positive and finite")
-        for name, allowed in (
-            ("inference", ("vb", "em")),
-            ("initial", ("network", "random")),
-            ("encoder", ("network", "residual")),
-        ):
-            if getattr(self, name) not in allowed:
-                raise ValueError(f"{name}={getattr(self, name)!r}: choose one of {allowed}")
-        if self.encoder == "residual" and (len(self.input_shape) != 1 or self.representation > self.input_shape[0]):
-            raise ValueError(
-                f"encoder='residual' with input_shape={self.input_shape} and representation={self.representation}: "
-                "it is for vectors, and its representation is at most as wide as they are"
-            )
-        component_family(self.components, self.mean_covariance)
-
-    @classmethod
-    def preset(cls, preset: Preset, input_shape: tuple[int, ...], **changes: Any) -> ModelConfig:
-        """Settings that train fast ("default") or the paper's ("paper"), with changes."""
-        if preset == "paper":
-            settings: dict[str, Any] = {
-                "representation": 10,
-                "steps": 10,
-                "filters": 32,
-                "strided": False,
-                "dropout": 0.1,
-                "mean_covariance": "unit",
-            }
-        elif preset == "default":
-            settings = {}
-        else:
-            raise ValueError(f"preset={preset!r}: choose 'default' or 'paper'")
-        return cls(input_shape, **{**settings, **changes})
-
-    def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "input_shape": list(self.input_shape)}
-
-    @classmethod
-    def from_dict(cls, settings: dict[str, Any]) -> ModelConfig:
-        unknown = sorted(set(settings) - {field.name for field in fields(cls)})
-        if unknown:
-            raise ValueError(f"unknown model settings {unknown}: the file was written by a newer metaclust")
-        return cls(**{**settings, "input_shape": tuple(settings["input_shape"])})
 
 
 class ClusteringModel(nn.Module):
@@ -396,55 +293,3 @@ def default_encoder(config: ModelConfig) -> nn.Module:
         config.dropout,
         config.strided,
     )
-
-
-def fit_columns(logits: Float[Tensor, "*task n k"], clusters: int) -> Float[Tensor, "*task n c"]:
-    """As many columns as there may be clusters: further ones start empty, those that are too many are left out."""
-    return functional.pad(logits[..., :clusters], (0, max(0, clusters - logits.shape[-1])), value=EMPTY)
-
-
-def seed_numbers(clusters: int, starts: int) -> list[int]:
-    """How many seeds each of several starts has: evenly from ``clusters`` down to two.
-
-    >>> seed_numbers(10, 4)
-    [10, 7, 5, 2]
-    """
-    least = min(2, clusters)
-    return [round(clusters - i * (clusters - least) / max(1, starts - 1)) for i in range(starts)]
-
-
-def seeded_logits(
-    z: Float[Tensor, "*task n s"],
-    clusters: int,
-    mask: Bool[Tensor, "*task n"] | None = None,
-    generator: torch.Generator | None = None,
-    seeds: int | Int[Tensor, "*#task"] | None = None,
-) -> Float[Tensor, "*task n k"]:
-    """Initial logits from k-means++ seeds: rows drawn one after another, far from those drawn before.
-
-    The logits are -||z - seed_k||^2 / 2, those of unit-variance components at the seeds. With fewer ``seeds``
-    than ``clusters``, a number or one for each task, the other clusters start empty.
-    """
-    numbers = torch.as_tensor(clusters if seeds is None else seeds).expand(z.shape[:-2]).reshape(-1)
-    flat = z.reshape(-1, *z.shape[-2:])
-    weight = torch.ones(flat.shape[:-1], dtype=z.dtype, device=z.device)
-    if mask is not None:
-        weight = mask.reshape(weight.shape).to(z.dtype)
-    nearest = weight
-    distances = []
-    for _ in range(int(numbers.max())):
-        # Where all rows lie on seeds already, draw any row.
-        chance = torch.where(nearest.sum(-1, keepdim=True) > 0, nearest, weight)
-        draw = torch.rand((len(flat), 1), dtype=torch.float64, generator=generator).to(z.device, z.dtype)
-        total = chance.cumsum(-1)
-        seed = torch.searchsorted(total, draw * total[:, -1:]).clamp_max(flat.shape[1] - 1)
-        row = flat.gather(1, seed[..., None].expand(-1, 1, flat.shape[-1]))
-        distance = (flat - row).square().sum(-1)
-        distances.append(distance)
-        candidate = distance * weight
-        nearest = candidate if len(distances) == 1 else torch.minimum(nearest, candidate)
-    unused = (torch.arange(len(distances)) >= numbers[:, None])[:, None].to(z.device)
-    logits = (-0.5 * torch.stack(distances, -1)).masked_fill(unused, -torch.inf)
-    logits = (logits - logits.amax(-1, keepdim=True)).clamp_min(EMPTY)
-    logits = functional.pad(logits, (0, clusters - len(distances)), value=EMPTY)
-    return logits.reshape(*z.shape[:-1], clusters)

@@ -20,7 +20,8 @@ from metaclust.choice import adjusted_rand_indices
 from metaclust.data.sparse import SparseRows, of_unit_length
 from metaclust.episodes import Task, TaskSampler
 from metaclust.evaluation import compare, local_tasks
-from metaclust.model import ClusteringModel, ModelConfig
+from metaclust.model import ClusteringModel
+from metaclust.model_config import ModelConfig
 from metaclust.networks import ResidualEncoder
 from metaclust.progress import CountBar
 from metaclust.runs import Run

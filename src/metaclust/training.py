@@ -21,7 +21,8 @@ from metaclust.checkpoint import save_model
 from metaclust.data.sparse import SparseRows
 from metaclust.episodes import Batch, Task, TaskSampler
 from metaclust.evaluation import evaluate
-from metaclust.model import ClusteringModel, Preset
+from metaclust.model import ClusteringModel
+from metaclust.model_config import Preset
 from metaclust.objectives import Distance, continuous_ari, prototypical_loss
 from metaclust.progress import TrainingBar
 from metaclust.runs import Run, RunFolder

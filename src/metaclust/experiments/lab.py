@@ -21,7 +21,7 @@ from metaclust.experiments.problems import Problem, load, problem_of, protocol_o
 from metaclust.methods import METHODS, EncoderMethod, Method, load_method
 from metaclust.methods.ours import Ours
 from metaclust.methods.vade import VaDE
-from metaclust.model import ModelConfig
+from metaclust.model_config import ModelConfig
 from metaclust.training import TrainingConfig
 
 

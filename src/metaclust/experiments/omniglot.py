@@ -24,7 +24,8 @@ from metaclust.data.sparse import SparseRows
 from metaclust.episodes import Split, Task, TaskSampler, split_categories
 from metaclust.evaluation import Evaluation, compare, evaluate
 from metaclust.methods.rivals import bayesian_gaussian_mixture, kmeans_silhouette, kmeans_true
-from metaclust.model import ClusteringModel, ModelConfig
+from metaclust.model import ClusteringModel
+from metaclust.model_config import ModelConfig
 from metaclust.training import TrainingConfig, train
 
 VALIDATION_TASKS = 100

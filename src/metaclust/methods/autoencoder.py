@@ -9,7 +9,8 @@ from torch.nn import functional
 from metaclust.episodes import Batch, TaskSampler
 from metaclust.methods.base import validate_in_frame
 from metaclust.methods.headed import HeadedMethod, HeadedModel
-from metaclust.model import ClusteringModel, ModelConfig
+from metaclust.model import ClusteringModel
+from metaclust.model_config import ModelConfig
 from metaclust.networks import ImageDecoder, feed_forward
 from metaclust.training import Objective, TrainingConfig
 

@@ -20,7 +20,8 @@ from metaclust.checkpoint import CheckpointError, read_tensors, versions, write_
 from metaclust.data.sparse import SparseRows
 from metaclust.episodes import Task, TaskSampler
 from metaclust.evaluation import cluster_tasks, compare, local_tasks, mean_error
-from metaclust.model import ClusteringModel, ModelConfig
+from metaclust.model import ClusteringModel
+from metaclust.model_config import ModelConfig
 from metaclust.training import Objective, TrainingConfig, train
 
 Rows = Tensor | SparseRows

@@ -8,7 +8,8 @@ from torch import nn
 
 from metaclust.episodes import TaskSampler
 from metaclust.methods.base import EncoderMethod, Lesson
-from metaclust.model import ClusteringModel, ModelConfig
+from metaclust.model import ClusteringModel
+from metaclust.model_config import ModelConfig
 
 
 class HeadedModel(ClusteringModel):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from metaclust.methods.base import EncoderMethod, Lesson
-from metaclust.model import ModelConfig
+from metaclust.model_config import ModelConfig
 from metaclust.training import TrainingConfig
 
 

@@ -18,7 +18,8 @@ from metaclust.data.sparse import dense
 from metaclust.episodes import Task
 from metaclust.methods.autoencoder import new_decoder, reconstruction_loss
 from metaclust.methods.base import Lesson, Method, Rows
-from metaclust.model import ModelConfig, default_encoder
+from metaclust.model import default_encoder
+from metaclust.model_config import ModelConfig
 from metaclust.training import TrainingConfig, learning_rate
 
 FLOOR = 1e-3
