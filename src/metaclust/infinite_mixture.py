@@ -28,6 +28,7 @@ from metaclust.mixture.products import products_of
 from metaclust.mixture.seeding import Init
 from metaclust.mixture.spherical import MeanCovariance
 from metaclust.mixture.sticks import expected_weights
+from metaclust.mixture.threads import over_blocks
 from metaclust.mixture_fit import Plan, WeightedRows, fit_mixture, in_units_of_rows, map_of
 from metaclust.mixture_settings import (
     check_mixture_settings,
@@ -213,15 +214,15 @@ class InfiniteGaussianMixture(DensityMixin, BaseEstimator):  # type: ignore[misc
 
     def predict(self, X: Any) -> NDArray[np.int64]:  # noqa: N803
         """The most probable component of each row."""
-        return self._each(X, Worker.labels, np.empty(0, np.int64))
+        return self._each(X, Worker.labels)
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:  # noqa: N803
         """(rows, components): how probable each component is for each row."""
-        return self._each(X, Worker.probabilities, np.empty((0, 0)))
+        return self._each(X, Worker.probabilities)
 
     def score_samples(self, X: Any) -> NDArray[np.float64]:  # noqa: N803
         """The log density of each row, in expectation of log weights and log densities, as scikit-learn has it."""
-        values: NDArray[np.float64] = self._each(X, Worker.log_evidence, np.empty(0)) + self._map.log_volume
+        values: NDArray[np.float64] = self._each(X, Worker.log_evidence) + self._map.log_volume
         return values
 
     def score(self, X: Any, y: Any = None) -> float:  # noqa: N803
@@ -250,20 +251,25 @@ class InfiniteGaussianMixture(DensityMixin, BaseEstimator):  # type: ignore[misc
         self,
         X: Any,  # noqa: N803
         what: Callable[[Worker, Tensor], Tensor],
-        nothing: NDArray[Any],
     ) -> NDArray[Any]:
         """What a worker makes of each row, in float64: what is said of a row does not depend on other rows."""
         check_is_fitted(self, "means_")
-        size = block_size(len(self.weights_))
-        worker = Worker(self._products, self._map, self._weights, torch.float64, size)
-        parts, rows = [nothing], 0
-        for x in in_blocks(self._stream(X, reset=False).arrays(), size):
-            check_block(x, rows, self.n_features_in_, "X")
-            parts.append(what(worker, x).numpy())
-            rows += len(x)
-        if rows == 0:
+        size, rows = block_size(len(self.weights_)), 0
+
+        def make() -> Worker:
+            return Worker(self._products, self._map, self._weights, torch.float64, size)
+
+        def checked() -> Iterator[tuple[Tensor]]:
+            nonlocal rows
+            for x in in_blocks(self._stream(X, reset=False).arrays(), size):
+                check_block(x, rows, self.n_features_in_, "X")
+                rows += len(x)
+                yield (x,)
+
+        parts = [part.numpy() for part in over_blocks(make, what, checked())]
+        if not parts:
             raise DataError("X has no rows: give at least one")
-        return np.concatenate(parts[1:])
+        return np.concatenate(parts)
 
     def _stream(self, X: Any, reset: bool) -> RowStream:  # noqa: N803
         """Arrays are checked as scikit-learn does; files and functions while they are read."""

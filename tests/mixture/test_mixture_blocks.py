@@ -13,8 +13,9 @@ from torch import Tensor
 from metaclust.mixture import Prior, component_family, vb_steps
 from metaclust.mixture.blocks import BlockSums, Map, Worker, rounding, summed_products
 from metaclust.mixture.blockwise import Memo, Setting, block_steps
-from metaclust.mixture.products import products_of
+from metaclust.mixture.products import Products, products_of
 from metaclust.mixture.sticks import expected_log_weights, sticks_kl, update_sticks
+from metaclust.mixture.threads import over_blocks
 
 FAMILIES = {
     "spherical-unit": component_family("spherical"),
@@ -48,11 +49,17 @@ def problem(rows: int, width: int, components: int, seed: int = 0) -> tuple[Tens
     return z, torch.randn((rows, components), generator=generator, dtype=torch.float64) * 3
 
 
+def features_of(products: Products, z: Tensor) -> Tensor:
+    features = z.new_empty((products.number(z.shape[1]), len(z)))
+    products.place(features)[:] = z.T
+    products.fill(features)
+    return features
+
+
 def memo_of(name: str, z: Tensor, r: Tensor, batches: int, size: int) -> Memo:
     """The statistics of assignments r, written out."""
     products = products_of(FAMILIES[name])
-    features = z.new_empty((products.number(z.shape[1]), len(z)))
-    products.fill(z.T, features)
+    features = features_of(products, z)
     parts = torch.stack([r[i : i + size].T @ features.T[i : i + size] for i in range(0, len(z), size)])
     assert len(parts) == batches
     start = FAMILIES[name].start(FAMILIES[name].features(z), r.shape[1])
@@ -67,8 +74,7 @@ def test_products_are_the_expected_log_likelihood_and_the_statistics(name, rows,
     r, features = logits.softmax(-1), family.features(z)
     statistics = family.statistics(features, r)
     parameters = family.update(statistics, family.start(features, components))
-    filled = z.new_empty((products.number(width), rows))
-    products.fill(z.T, filled)
+    filled = features_of(products, z)
     scores = (products.weights(parameters) @ filled).T
     torch.testing.assert_close(scores, family.expected_log_likelihood(features, parameters), rtol=1e-9, atol=1e-9)
     read = products.read(r.T @ filled.T)
@@ -80,8 +86,7 @@ def test_products_are_the_expected_log_likelihood_and_the_statistics(name, rows,
 def test_components_around_means_differ_by_the_distance_alone(name):
     products = products_of(FAMILIES[name])
     z, _ = problem(30, 3, 1)
-    filled = z.new_empty((products.number(3), 30))
-    products.fill(z.T, filled)
+    filled = features_of(products, z)
     scores = (products.weights(products.around(z[:4], 1.7)) @ filled).T
     expected = -1.7 / 2 * torch.cdist(z, z[:4]).square()
     torch.testing.assert_close(scores - scores[:, :1], expected - expected[:, :1], rtol=1e-9, atol=1e-9)
@@ -217,3 +222,41 @@ def test_sums_of_something_else_are_refused():
         BlockSums.zero(torch.zeros(2, 3, dtype=torch.float64)) + 1
     with pytest.raises(TypeError, match="there are products for Spherical and Full only"):
         products_of(object())
+
+
+def test_the_result_is_the_same_to_the_last_bit_for_any_number_of_threads():
+    z, logits = problem(3000, 3, 6)
+    setting = Setting(Cut(z, 100), products_of(FAMILIES["full"]), identity_map(3), ALPHA)
+    memo = memo_of("full", z, logits.softmax(-1), 1, 3000)
+    found = []
+    for threads in (1, 2, 5):
+        torch.set_num_threads(threads)
+        try:
+            found.append(list(islice(block_steps(setting, memo), 3)))
+            assert torch.get_num_threads() == threads
+        finally:
+            torch.set_num_threads(1)
+    for other in found[1:]:
+        assert [step.bound for step in other] == [step.bound for step in found[0]]
+        assert torch.equal(other[-1].memo.features, found[0][-1].memo.features)
+
+
+def test_an_error_in_one_block_ends_all_and_leaves_the_threads_as_they_were():
+    def broken(worker: Worker, number: int) -> int:
+        if number == 7:
+            raise RuntimeError("block 7")
+        return number
+
+    made = lambda: Worker(  # noqa: E731
+        products_of(FAMILIES["full"]), identity_map(1), torch.zeros(1, 3).double(), torch.float64, 1
+    )
+    torch.set_num_threads(3)
+    try:
+        with pytest.raises(RuntimeError, match="block 7"):
+            list(over_blocks(made, broken, ((number,) for number in range(1000))))
+        assert torch.get_num_threads() == 3
+        assert list(over_blocks(made, lambda worker, number: number, ((number,) for number in range(50)))) == [
+            *range(50)
+        ]
+    finally:
+        torch.set_num_threads(1)

@@ -19,7 +19,7 @@ LOG2_E = math.log2(math.e)
 LEAST = -115.0
 """The least power of two that is told from zero: below 2^-126 float32 is slow, and nothing is that improbable."""
 CACHE = 1 << 21
-"""Bytes of scores a block has for each thread."""
+"""Bytes of the scores of a block."""
 MOST_CHUNKS = 32
 CHUNK = 512
 """Rows that are added up in the precision of the products; longer sums are in float64."""
@@ -39,11 +39,12 @@ class Map:
 
     def __call__(self, x: Float[Tensor, "n s"], out: Float[Tensor, "s n"]) -> None:
         """Transposed. The difference is taken in the higher precision, for rows may be far from zero."""
-        centred = (x.to(torch.promote_types(x.dtype, out.dtype)) - self.centre).to(out.dtype).T
+        centre = self.centre.to(torch.promote_types(self.centre.dtype, out.dtype))[:, None]
         if self.scale.ndim == 0:
-            torch.mul(centred, float(self.scale), out=out)
+            torch.sub(x.T, centre, out=out)
+            out.mul_(float(self.scale))
         else:
-            torch.mm(self.scale.to(out.dtype), centred, out=out)
+            torch.mm(self.scale.to(out.dtype), (x.T - centre).to(out.dtype), out=out)
 
     @property
     def log_volume(self) -> float:
@@ -78,20 +79,18 @@ class Worker:
     def __init__(
         self, products: Products, transform: Map, weights: Float[Tensor, "k f"], dtype: torch.dtype, size: int
     ) -> None:
-        width = len(transform.centre)
         # In powers of two, which are several times faster to compute than those of e.
         self.products, self.transform, self.weights = products, transform, (LOG2_E * weights).to(dtype)
         self.lost = weights - self.weights.double() / LOG2_E
-        self.z = torch.empty((width, size), dtype=dtype)
         self.features = torch.empty((weights.shape[1], size), dtype=dtype)
         self.scores = torch.empty((len(weights), size), dtype=dtype)
 
     def score(self, x: Float[Tensor, "n s"]) -> tuple[Tensor, Tensor]:
         """(f, n) features and (k, n) scores in powers of two, overwritten by the next block."""
         n = len(x)
-        z, features, scores = self.z[:, :n], self.features[:, :n], self.scores[:, :n]
-        self.transform(x, z)
-        self.products.fill(z, features)
+        features, scores = self.features[:, :n], self.scores[:, :n]
+        self.transform(x, self.products.place(features))
+        self.products.fill(features)
         torch.mm(self.weights, features, out=scores)
         return features, scores
 
@@ -136,8 +135,7 @@ def summed_products(one: Float[Tensor, "k n"], other: Float[Tensor, "f n"]) -> F
 
 def block_size(components: int) -> int:
     """Rows of a block whose scores, in float32, fit the cache."""
-    chunks = max(1, min(MOST_CHUNKS, CACHE // (4 * components * CHUNK)))
-    return chunks * CHUNK * torch.get_num_threads()
+    return CHUNK * max(1, min(MOST_CHUNKS, CACHE // (4 * components * CHUNK)))
 
 
 def rounding(weights: Float[Tensor, "k f"], features: Float[Tensor, "k f"]) -> float:

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import reduce
 from itertools import groupby
-from operator import add
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -21,6 +19,7 @@ from torch import Tensor
 from metaclust.mixture.blocks import TRUSTED, BlockSums, Map, Worker, block_size, rounding
 from metaclust.mixture.products import Products
 from metaclust.mixture.sticks import Sticks, expected_log_weights, sticks_kl, update_sticks
+from metaclust.mixture.threads import over_blocks
 
 
 @runtime_checkable
@@ -71,12 +70,6 @@ class Setting:
     advance: Callable[[int], object] = lambda rows: None
     """Called with the number of rows of every block that is done."""
 
-    def worker(self, weights: Float[Tensor, "k f"], features: Float[Tensor, "k f"] | None) -> Worker:
-        """In float32 if that is allowed and precise enough for components with these sums of features."""
-        enough = self.float32 and features is not None and rounding(weights, features) <= TRUSTED
-        dtype = torch.float32 if enough else torch.float64
-        return Worker(self.products, self.transform, weights, dtype, block_size(len(weights)))
-
     def batches(self, components: int) -> Iterator[Iterator[tuple[int, Tensor, Tensor | None]]]:
         """The blocks of each batch in turn."""
 
@@ -89,24 +82,35 @@ class Setting:
         for _, batch in groupby(numbered(), key=lambda block: block[0]):
             yield batch
 
-    def sums(self, worker: Worker, batch: Iterator[tuple[int, Tensor, Tensor | None]]) -> tuple[BlockSums, int]:
-        """What a batch adds, and its number of rows."""
-        rows = 0
+    def sums(
+        self,
+        weights: Float[Tensor, "k f"],
+        features: Float[Tensor, "k f"] | None,
+        batch: Iterator[tuple[int, Tensor, Tensor | None]],
+    ) -> tuple[BlockSums, int]:
+        """What a batch adds at these score weights, and its number of rows.
 
-        def each() -> Iterator[BlockSums]:
-            nonlocal rows
-            for _, x, row_weights in batch:
-                yield worker.sums(x, row_weights)
-                rows += len(x)
-                self.advance(len(x))
+        In float32 if that is allowed and precise enough for components with these sums of features.
+        """
+        enough = self.float32 and features is not None and rounding(weights, features) <= TRUSTED
+        dtype = torch.float32 if enough else torch.float64
+        total, rows = BlockSums.zero(weights), 0
 
-        return reduce(add, each()), rows
+        def make() -> Worker:
+            return Worker(self.products, self.transform, weights, dtype, block_size(len(weights)))
+
+        def each(worker: Worker, number: int, x: Tensor, row_weights: Tensor | None) -> tuple[BlockSums, int]:
+            return worker.sums(x, row_weights), len(x)
+
+        for sums, count in over_blocks(make, each, batch):
+            total, rows = total + sums, rows + count
+            self.advance(count)
+        return total, rows
 
 
 def first_memo(setting: Setting, weights: Float[Tensor, "k f"], previous: Any) -> Memo:
     """The statistics of assignments by given score weights; ``previous`` are the parameters to update."""
-    worker = setting.worker(weights, None)
-    parts = [setting.sums(worker, batch) for batch in setting.batches(len(weights))]
+    parts = [setting.sums(weights, None, batch) for batch in setting.batches(len(weights))]
     features = torch.stack([sums.features for sums, _ in parts])
     return Memo(features, features.new_zeros(len(parts)), sum(rows for _, rows in parts), previous)
 
@@ -127,7 +131,7 @@ def block_steps(setting: Setting, memo: Memo) -> Iterator[BlockPosterior]:
         total, parameters, rows = memo.features.sum(0), memo.parameters, 0
         for number, batch in enumerate(setting.batches(len(total))):
             sticks, parameters, weights = updated(setting, total, parameters)
-            sums, count = setting.sums(setting.worker(weights, total), batch)
+            sums, count = setting.sums(weights, total, batch)
             rows += count
             if number >= len(features):
                 break

@@ -7,6 +7,7 @@ run over whole vectors of rows.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -27,7 +28,8 @@ class Products(Protocol):
     @property
     def family(self) -> Family: ...
     def number(self, width: int) -> int: ...
-    def fill(self, z: Tensor, out: Tensor) -> None: ...
+    def place(self, features: Tensor) -> Tensor: ...
+    def fill(self, features: Tensor) -> None: ...
     def weights(self, parameters: Any) -> Tensor: ...
     def read(self, sums: Tensor) -> Statistics: ...
     def around(self, means: Tensor, precision: float) -> Any: ...
@@ -41,11 +43,14 @@ class SphericalProducts:
         """How many features a row has."""
         return width + 2
 
-    def fill(self, z: Float[Tensor, "s n"], out: Float[Tensor, "f n"]) -> None:
-        """(1, ||z||^2, z), as the family has them."""
-        out[0] = 1
-        torch.sum(z.square(), 0, out=out[1])
-        out[2:] = z
+    def place(self, features: Float[Tensor, "f n"]) -> Float[Tensor, "s n"]:
+        """Where the rows themselves are among their features."""
+        return features[2:]
+
+    def fill(self, features: Float[Tensor, "f n"]) -> None:
+        """The others beside them: (1, ||z||^2, z), as the family has them."""
+        features[0] = 1
+        torch.sum(features[2:].square(), 0, out=features[1])
 
     def weights(self, parameters: SphericalParameters) -> Float[Tensor, "k f"]:
         return self.family.score_weights(parameters)
@@ -64,17 +69,23 @@ class FullProducts:
     family: Full
 
     def number(self, width: int) -> int:
-        return 1 + width + width * (width + 1) // 2
+        return (width + 1) * (width + 2) // 2
 
-    def fill(self, z: Float[Tensor, "s n"], out: Float[Tensor, "f n"]) -> None:
+    def width(self, number: int) -> int:
+        """Of the rows, from the number of their features."""
+        return (math.isqrt(8 * number + 1) - 3) // 2
+
+    def place(self, features: Float[Tensor, "f n"]) -> Float[Tensor, "s n"]:
+        return features[1 : self.width(len(features)) + 1]
+
+    def fill(self, features: Float[Tensor, "f n"]) -> None:
         """(1, z, z_i z_j for i <= j)."""
-        width = len(z)
-        out[0] = 1
-        out[1 : width + 1] = z
-        first = width + 1
-        for i in range(width):
-            torch.mul(z[i], z[i:], out=out[first : first + width - i])
-            first += width - i
+        z = self.place(features)
+        features[0] = 1
+        first = len(z) + 1
+        for i in range(len(z)):
+            torch.mul(z[i], z[i:], out=features[first : first + len(z) - i])
+            first += len(z) - i
 
     def weights(self, parameters: FullParameters) -> Float[Tensor, "k f"]:
         """The family's expected log likelihood, its square multiplied out.
@@ -91,7 +102,7 @@ class FullProducts:
         return torch.cat((0.5 * constant[:, None], linear, quadratic[:, rows, columns]), -1)
 
     def read(self, sums: Float[Tensor, "k f"]) -> Statistics:
-        width = int(((8 * sums.shape[-1] + 1) ** 0.5 - 3) / 2)
+        width = self.width(sums.shape[-1])
         rows, columns = torch.triu_indices(width, width)
         second = sums.new_empty((len(sums), width, width))
         second[:, rows, columns] = sums[:, width + 1 :]
