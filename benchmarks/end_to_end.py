@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.report import Row
+from benchmarks.report import Row, machine, markdown
 
 WIDTH, CLUSTERS, PASSES = 10, 20, 10
 CODE = """
@@ -86,10 +86,5 @@ def run(path: Path) -> dict[str, float]:
     return result
 
 
-def main(short: bool = False) -> None:
-    for row in rows(short):
-        print(row.setting, {name: round(value, 3) for name, value in row.figures.items()}, flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    print(markdown(rows(), machine()))

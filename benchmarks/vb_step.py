@@ -6,15 +6,18 @@ again, in float32 and in the same blocks: no features are made, nothing is norma
 
 from __future__ import annotations
 
+import warnings
+from collections import deque
 from typing import Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import BayesianGaussianMixture
 
 from benchmarks.measure import interleaved
-from benchmarks.report import Row
+from benchmarks.report import Row, machine, markdown
 from metaclust.data.streams import ArrayStream
 from metaclust.mixture.blocks import Map, block_size
 from metaclust.mixture.blockwise import Setting, block_steps, first_memo
@@ -33,7 +36,9 @@ def rows(short: bool = False) -> list[Row]:
     """N = 1e5, 1e6; S = 10, 64; K' = 10, 50, 200; both covariances."""
     sizes = [(2000, 3, 4)] if short else [(n, s, k) for n in (10**5, 10**6) for s in (10, 64) for k in (10, 50, 200)]
     kinds: tuple[Covariance, ...] = ("spherical", "full")
-    return [compare(kind, *size, rounds=1 if short else None) for kind in kinds for size in sizes]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return [compare(kind, *size, rounds=1 if short else None) for kind in kinds for size in sizes]
 
 
 def compare(covariance: Covariance, n: int, s: int, k: int, rounds: int | None = None) -> Row:
@@ -116,16 +121,10 @@ def least(n: int, s: int, k: int, covariance: Covariance):  # type: ignore[no-un
 
     def step(_: int) -> None:
         blocks = ((min(size, n - first),) for first in range(0, n, size))
-        for _ in over_blocks(lambda: (torch.empty((k, size)), torch.empty((k, number))), one, blocks):
-            pass
+        deque(over_blocks(lambda: (torch.empty((k, size)), torch.empty((k, number))), one, blocks), maxlen=0)
 
     return step
 
 
-def main(short: bool = False) -> None:
-    for row in rows(short):
-        print(row.benchmark, row.setting, {name: round(value, 4) for name, value in row.figures.items()}, flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    print(markdown(rows(), machine()))
