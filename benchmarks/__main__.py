@@ -11,7 +11,11 @@ from benchmarks import end_to_end, images, imports, soft_ari, tables, training_s
 from benchmarks.report import Row, machine, markdown, write
 
 MEASURED = {"vb_step": vb_step.rows, "end_to_end": end_to_end.rows, "soft_ari": soft_ari.rows, "imports": imports.rows}
-PRINTED: dict[str, Callable[[], None]] = {"training_step": training_step.main, "tables": tables.main, "images": images.main}
+PRINTED: dict[str, Callable[[], None]] = {
+    "training_step": training_step.main,
+    "tables": tables.main,
+    "images": images.main,
+}
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -53,7 +53,7 @@ def compare(covariance: Covariance, n: int, s: int, k: int, rounds: int | None =
             "least": least(n, s, k, covariance),
         },
         rounds,
-        warm_up=1,
+        warm_up=1 if rounds > 1 else 0,
     )
     return Row(
         f"VB step, {covariance}",

@@ -24,9 +24,10 @@ MOST_CHUNKS = 32
 CHUNK = 512
 """Rows that are added up in the precision of the products; longer sums are in float64."""
 TRUSTED = 1e-3
-"""How large the products' terms may be, in units of float32's precision, for float32 to be used.
+"""How far a score may be off by the rounding of float32 for products to be computed in it.
 
-Measured on the ten data sets of tests/test_infinite_mixture_blocks.py: labels as in float64, the bound to 1e-6 of it.
+The bound is then within a millionth of that in float64, and labels differ in ties only
+(tests/test_infinite_mixture_blocks.py).
 """
 
 
