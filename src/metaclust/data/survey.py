@@ -13,7 +13,7 @@ from torch import Tensor
 from metaclust.data.rows import DataError
 from metaclust.data.streams import RowStream, in_blocks
 
-BLOCK = 1 << 14
+BLOCK = 1 << 11
 
 
 @dataclass(frozen=True)
