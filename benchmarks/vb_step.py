@@ -80,7 +80,7 @@ def ours(x: NDArray[np.float32], centres: NDArray[np.float32], covariance: Covar
     products = products_of(component_family(covariance, "optimal", default_prior(covariance == "full", width)))
     scale = torch.eye(width, dtype=torch.float64) if covariance == "full" else torch.tensor(1.0, dtype=torch.float64)
     setting = Setting(
-        WeightedRows(ArrayStream(x)),
+        WeightedRows(ArrayStream(x), width),
         products,
         Map(torch.zeros(width), scale),
         torch.tensor(1.0, dtype=torch.float64),

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 
 from metaclust import CheckpointError, DataError, InfiniteGaussianMixture, Prior
-from metaclust.data.streams import EncodedStream, encode_to_file, row_stream
+from metaclust.data import EncodedStream, encode_to_file, row_stream
 
 
 class Counted:
@@ -61,6 +61,18 @@ def test_an_interrupted_fit_loses_at_most_one_pass(
     finished = InfiniteGaussianMixture(6, **common).fit(done, state=state, resume=True)
     assert done.passes == 0
     assert finished.lower_bound_ == expected.lower_bound_
+
+
+def test_a_fit_does_not_go_on_with_other_rows(tmp_path: Path) -> None:
+    x, state = overlapping(), tmp_path / "fit.safetensors"
+    with pytest.raises(KeyboardInterrupt):
+        InfiniteGaussianMixture(4).fit(Counted(x, 4), state=state)
+    with pytest.raises(ValueError, match="X has 599 rows in this pass and had 600 before: it must not change"):
+        InfiniteGaussianMixture(4).fit(lambda: [x[1:]], state=state, resume=True)
+    with pytest.raises(DataError, match="X has rows of 2 columns, from row 0 on, where 3 are expected"):
+        InfiniteGaussianMixture(4).fit(lambda: [x[:, :2]], state=state, resume=True)
+    with pytest.raises(ValueError, match="the bound is no number any more: X has changed since it was checked"):
+        InfiniteGaussianMixture(4).fit(lambda: [x * np.nan], state=state, resume=True)
 
 
 def test_a_fit_is_not_written_over_and_goes_on_only_as_it_was(tmp_path: Path) -> None:

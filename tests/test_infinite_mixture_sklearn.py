@@ -133,3 +133,10 @@ def test_warm_start_goes_on_where_the_last_fit_ended() -> None:
     assert second > first
     assert mixture.lower_bounds_[0] >= first
     assert second == pytest.approx(straight[-1], rel=1e-3)
+
+
+def test_warm_start_with_another_covariance_starts_anew() -> None:
+    x, _ = make_blobs(300, 2, centers=3, random_state=4)
+    mixture = InfiniteGaussianMixture(5, warm_start=True).fit(x)
+    again = mixture.set_params(covariance="full").fit(x)
+    assert again.lower_bounds_ == InfiniteGaussianMixture(5, covariance="full").fit(x).lower_bounds_

@@ -52,8 +52,9 @@ class InfiniteGaussianMixture(DensityMixin, BaseEstimator):  # type: ignore[misc
     """A truncated Dirichlet-process mixture of Gaussians, fitted by variational Bayes in blocks of rows.
 
     What scikit-learn's ``BayesianGaussianMixture`` is, with the same attributes, for any number of rows: one pass over
-    them a step, memory that does not grow with them. ``X`` is an array, the path of a .npy or .parquet file, a
-    function that returns an iterator of arrays, or :class:`metaclust.data.streams.EncodedStream`.
+    them a step, memory that does not grow with them. ``X`` is an array, the path of a .npy or .parquet file, or a
+    function that returns an iterator of arrays. ``metaclust.data.EncodedStream`` has an encoder applied to the rows in
+    every pass, ``metaclust.data.encode_to_file`` once.
 
     >>> X = np.concatenate([np.random.default_rng(k).normal(9 * k, 1, (50, 2)) for k in range(3)])
     >>> mixture = InfiniteGaussianMixture(max_components=10).fit(X)
@@ -140,10 +141,10 @@ class InfiniteGaussianMixture(DensityMixin, BaseEstimator):  # type: ignore[misc
         that was stopped.
         """
         self.check_settings()
-        warm: bool = self.warm_start and hasattr(self, "_map")
+        full = self.covariance == "full"
+        warm: bool = self.warm_start and hasattr(self, "_map") and full == (self._map.scale.ndim == 2)
         stream = self._stream(X, reset=not warm)
         row_weights = checked_weights(sample_weight)
-        full = self.covariance == "full"
         settings = settings_as_json(self.get_params())
         if state is not None and not resume and Path(state).exists():
             raise FileExistsError(
@@ -171,7 +172,7 @@ class InfiniteGaussianMixture(DensityMixin, BaseEstimator):  # type: ignore[misc
         weights = None if row_weights is None else torch.from_numpy(row_weights)
         with RowsBar(seen.rows) if self.progress else nullcontext() as bar:
             setting = Setting(
-                WeightedRows(stream, weights),
+                WeightedRows(stream, self.n_features_in_, weights),
                 products,
                 transform,
                 torch.tensor(float(self.alpha), dtype=torch.float64),

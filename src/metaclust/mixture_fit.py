@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from metaclust.data.streams import RowStream, in_blocks
-from metaclust.data.survey import Survey
+from metaclust.data.survey import Survey, check_width
 from metaclust.mixture.blocks import Map
 from metaclust.mixture.blockwise import Memo, Setting, block_steps, first_memo, largest_first
 from metaclust.mixture.seeding import Init, precision_around, seeds
@@ -24,11 +24,13 @@ class WeightedRows:
     """A stream with what each row counts: what inference goes through."""
 
     stream: RowStream
+    width: int
     weights: Tensor | None = None
 
     def blocks(self, size: int) -> Iterator[tuple[Tensor, Tensor | None]]:
         first = 0
         for x in in_blocks(self.stream.arrays(), size):
+            check_width(x, first, self.width, self.stream.name)
             yield x, None if self.weights is None else self.weights[first : first + len(x)]
             first += len(x)
 

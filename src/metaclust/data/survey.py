@@ -37,17 +37,18 @@ def survey(
 ) -> Survey:
     """Look at all rows; ``most`` is the size of the sample, ``width`` what the rows must have."""
     generator = np.random.default_rng([seed, 0x5A4])
-    rows, weight, dtype = 0, 0.0, torch.float32
+    rows, weight, dtype, expected = 0, 0.0, torch.float32, 0
     shift: Tensor | None = None
     keys, kept, counts = np.empty(0), torch.empty(0), torch.empty(0, dtype=torch.float64)
     for x in in_blocks(stream.arrays(), BLOCK):
         if shift is None:
-            width = x.shape[1] if width is None else width
+            expected = x.shape[1] if width is None else width
             # Around the first rows, for all may be far from zero.
             shift = x[: 1 << 10].double().mean(0).nan_to_num(0, 0, 0)
-            first, second = torch.zeros(width, dtype=torch.float64), torch.zeros(width, width, dtype=torch.float64)
+            first = torch.zeros(expected, dtype=torch.float64)
+            second = torch.zeros(expected, expected, dtype=torch.float64)
             kept = x[:0]
-        check_block(x, rows, width, stream.name)
+        check_block(x, rows, expected, stream.name)
         dtype = torch.promote_types(dtype, x.dtype)
         count = torch.ones(len(x), dtype=torch.float64)
         if row_weights is not None:
@@ -89,13 +90,17 @@ def survey(
     )
 
 
-def check_block(x: Tensor, first: int, width: int | None, name: str) -> None:
+def check_block(x: Tensor, first: int, width: int, name: str) -> None:
     """The rows of a block must be as wide as the others, and finite."""
-    if x.shape[1] != width:
-        raise DataError(f"{name} has rows of {x.shape[1]} columns, from row {first} on, where {width} are expected")
+    check_width(x, first, width, name)
     finite = x.isfinite().all(1)
     if not bool(finite.all()):
         raise DataError(
             f"{name} holds NaN or infinity in row {first + int((~finite).int().argmax())} (counting from 0): remove or "
             "impute such rows"
         )
+
+
+def check_width(x: Tensor, first: int, width: int, name: str) -> None:
+    if x.shape[1] != width:
+        raise DataError(f"{name} has rows of {x.shape[1]} columns, from row {first} on, where {width} are expected")
