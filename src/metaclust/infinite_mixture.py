@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from metaclust.data.rows import DataError
-from metaclust.data.streams import ArrayStream, RowStream, in_blocks, row_stream
+from metaclust.data.streams import ArrayStream, RowStream, in_blocks, joined, row_stream
 from metaclust.data.survey import check_block, survey
 from metaclust.mixture.blocks import Map, Worker, block_size
 from metaclust.mixture.blockwise import Setting, score_weights
@@ -255,22 +255,22 @@ class InfiniteGaussianMixture(DensityMixin, BaseEstimator):  # type: ignore[misc
     ) -> NDArray[Any]:
         """What a worker makes of each row, in float64: what is said of a row does not depend on other rows."""
         check_is_fitted(self, "means_")
-        size, rows = block_size(len(self.weights_)), 0
+        stream, size, rows = self._stream(X, reset=False), block_size(len(self.weights_)), 0
 
         def make() -> Worker:
             return Worker(self._products, self._map, self._weights, torch.float64, size)
 
         def checked() -> Iterator[tuple[Tensor]]:
             nonlocal rows
-            for x in in_blocks(self._stream(X, reset=False).arrays(), size):
+            for x in in_blocks(stream.arrays(), size):
                 check_block(x, rows, self.n_features_in_, "X")
                 rows += len(x)
                 yield (x,)
 
-        parts = [part.numpy() for part in over_blocks(make, what, checked())]
-        if not parts:
+        found = joined((part.numpy() for part in over_blocks(make, what, checked())), stream.count())
+        if found is None:
             raise DataError("X has no rows: give at least one")
-        return np.concatenate(parts)
+        return found
 
     def _stream(self, X: Any, reset: bool) -> RowStream:  # noqa: N803
         """Arrays are checked as scikit-learn does; files and functions while they are read."""

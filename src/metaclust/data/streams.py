@@ -67,6 +67,25 @@ def in_blocks(arrays: Iterable[Tensor], size: int) -> Iterator[Tensor]:
         yield from array.split(size)
 
 
+def joined(parts: Iterable[NDArray[Any]], count: int | None) -> NDArray[Any] | None:
+    """The parts as one array; None where there are none.
+
+    Where their number of rows is known, they are copied into it as they come: many small arrays that are kept between
+    large ones that are not would leave holes in memory, of many times their size.
+    """
+    if count is None:
+        kept = list(parts)
+        return np.concatenate(kept) if kept else None
+    out: NDArray[Any] | None = None
+    first = 0
+    for part in parts:
+        if out is None:
+            out = np.empty((count, *part.shape[1:]), part.dtype)
+        out[first : first + len(part)] = part
+        first += len(part)
+    return out
+
+
 def as_block(values: Any, name: str) -> Tensor:
     """(n, width) of float32 or float64; float16 becomes float32 and whole numbers float64."""
     if isinstance(values, Tensor):
