@@ -1,10 +1,44 @@
-"""Run all benchmarks: `make bench`."""
+"""Run the benchmarks: `make bench`, or `python -m benchmarks vb_step soft_ari` for some, `--short` for a trial run.
 
-from benchmarks import images, imports, soft_ari, tables, training_step
+Those with rows of figures end in benchmarks.json and benchmarks.md, in the folder `--out`; the others print.
+"""
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks import end_to_end, images, imports, soft_ari, tables, training_step, vb_step
+from benchmarks.report import Row, machine, markdown, write
+
+MEASURED = {"vb_step": vb_step.rows, "end_to_end": end_to_end.rows, "soft_ari": soft_ari.rows, "imports": imports.rows}
+PRINTED: dict[str, Callable[[], None]] = {
+    "training_step": training_step.main,
+    "tables": tables.main,
+    "images": images.main,
+}
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", help=f"of {', '.join([*MEASURED, *PRINTED])}; all if none is given")
+    parser.add_argument("--short", action="store_true", help="tiny sizes: whether it runs, not how fast")
+    parser.add_argument("--out", type=Path, help="a folder for benchmarks.json and benchmarks.md")
+    options = parser.parse_args(arguments)
+    unknown = [name for name in options.names if name not in {**MEASURED, **PRINTED}]
+    if unknown:
+        parser.error(f"there is no benchmark {', '.join(unknown)}: choose from {', '.join([*MEASURED, *PRINTED])}")
+    chosen = options.names or [*MEASURED, *([] if options.short else PRINTED)]
+    rows: list[Row] = []
+    for name in chosen:
+        if name in MEASURED:
+            rows += MEASURED[name](short=options.short)
+            if options.out is not None:
+                write(rows, machine(), options.out)
+        else:
+            PRINTED[name]()
+    if rows:
+        print(markdown(rows, machine()))
+
 
 if __name__ == "__main__":
-    training_step.main()
-    soft_ari.main()
-    tables.main()
-    images.main()
-    imports.main()
+    main()

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 from benchmarks.measure import interleaved
+from benchmarks.report import Row, machine, markdown
 
 IMPORTS = {
     "torch and scikit-learn": "import torch, sklearn.cluster, sklearn.mixture, sklearn.metrics",
@@ -15,16 +16,18 @@ IMPORTS = {
 }
 
 
-def main(rounds: int = 5) -> None:
+def rows(short: bool = False) -> list[Row]:
     """The medians of fresh processes."""
     seconds = interleaved(
         {name: lambda _, code=code: run(code) for name, code in IMPORTS.items()},  # type: ignore[misc]
-        rounds,
-        warm_up=1,
+        rounds=1 if short else 5,
+        warm_up=0 if short else 1,
     )
     alone = seconds["torch and scikit-learn"]
-    for name, value in seconds.items():
-        print(f"{name}: {value:.2f} s, {value / alone:.2f} of torch and scikit-learn alone")
+    return [
+        Row("Import and start-up", name, {"seconds": value, "of torch and scikit-learn alone": value / alone})
+        for name, value in seconds.items()
+    ]
 
 
 def run(code: str) -> None:
@@ -32,4 +35,4 @@ def run(code: str) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    print(markdown(rows(), machine()))

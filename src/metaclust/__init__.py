@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from metaclust.episodes import Batch, Split, Task, TaskSampler, collate, split_categories
     from metaclust.estimator import MetaClusterer
     from metaclust.evaluation import Evaluation, evaluate
+    from metaclust.infinite_mixture import InfiniteGaussianMixture
     from metaclust.mixture import Posterior, Prior, Statistics, expectation_maximization, variational_bayes
     from metaclust.model import ClusteringModel
     from metaclust.model_config import ModelConfig
@@ -70,6 +71,7 @@ WHERE = {
         "Evaluation",
         "evaluate",
     ),
+    "metaclust.infinite_mixture": ("InfiniteGaussianMixture",),
     "metaclust.mixture": (
         "Posterior",
         "Prior",
@@ -100,6 +102,7 @@ __all__ = [
     "Dataset",
     "Evaluation",
     "ImageAugmentation",
+    "InfiniteGaussianMixture",
     "MetaClusterer",
     "ModelConfig",
     "Posterior",

@@ -1,4 +1,4 @@
-"""The progress bar of training, on the standard error."""
+"""Progress bars, on the standard error."""
 
 from __future__ import annotations
 
@@ -67,3 +67,28 @@ class CountBar(Bar):
 
     def advance(self) -> None:
         self.progress.advance(self.task)
+
+
+class RowsBar(Bar):
+    """Which pass over how many rows, rows per second and the time left of it."""
+
+    def __init__(self, rows: int) -> None:
+        self.progress = Progress(
+            TextColumn("{task.description:8}"),
+            BarColumn(bar_width=12),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[rate]} rows/s"),
+            TimeRemainingColumn(),
+            TextColumn("left"),
+            console=Console(stderr=True),
+        )
+        self.task = self.progress.add_task("start", total=rows, rate="-")
+
+    def phase(self, name: str) -> None:
+        self.progress.reset(self.task, description=name)
+
+    def advance(self, rows: int) -> None:
+        self.progress.advance(self.task, rows)
+        speed = self.progress.tasks[0].speed
+        if speed is not None:
+            self.progress.update(self.task, rate=f"{speed:,.0f}")

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from metaclust.data.rows import DataError, DataWarning, Rows
     from metaclust.data.sources import read_data
     from metaclust.data.sparse import SparseRows
+    from metaclust.data.streams import EncodedStream, encode_to_file, row_stream
     from metaclust.data.text import PAPER_RULES, WordRules
 
 WHERE = {
@@ -37,6 +38,11 @@ WHERE = {
     ),
     "metaclust.data.sources": ("read_data",),
     "metaclust.data.sparse": ("SparseRows",),
+    "metaclust.data.streams": (
+        "EncodedStream",
+        "encode_to_file",
+        "row_stream",
+    ),
     "metaclust.data.text": (
         "PAPER_RULES",
         "WordRules",
@@ -50,15 +56,18 @@ __all__ = [
     "DataError",
     "DataWarning",
     "Dataset",
+    "EncodedStream",
     "Preparation",
     "Rows",
     "SparseRows",
     "WordRules",
     "describe_preparation",
+    "encode_to_file",
     "fit_preparation",
     "load_dataset",
     "preparation_from",
     "read_data",
+    "row_stream",
     "rows_from_array",
 ]
 

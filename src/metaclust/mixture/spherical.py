@@ -47,7 +47,10 @@ class Spherical:
         return torch.cat((row_weights(z, mask), z.square().sum(-1, keepdim=True), z), -1)
 
     def statistics(self, features: Float[Tensor, "*task n f"], r: Float[Tensor, "*task n k"]) -> Statistics:
-        sums = r.mT @ features
+        return self.read(r.mT @ features)
+
+    def read(self, sums: Float[Tensor, "*task k f"]) -> Statistics:
+        """The statistics that are sums of the features, weighted by the assignments."""
         return Statistics(count=sums[..., 0], first=sums[..., 2:], second=sums[..., 1])
 
     def start(self, features: Float[Tensor, "*task n f"], k: int) -> SphericalParameters:
@@ -78,7 +81,11 @@ class Spherical:
     def expected_log_likelihood(
         self, features: Float[Tensor, "*task n f"], parameters: SphericalParameters
     ) -> Float[Tensor, "*task n k"]:
-        """E[log N(z_n; mu_k, I/beta_k)], from Eq. 8.
+        """E[log N(z_n; mu_k, I/beta_k)], from Eq. 8."""
+        return features @ self.score_weights(parameters).mT
+
+    def score_weights(self, parameters: SphericalParameters) -> Float[Tensor, "*task k f"]:
+        """What the features are multiplied with for the expected log likelihood.
 
         Erratum: the precision term is + S/2 (psi(a_k) - log b_k), where the paper prints a minus.
         """
@@ -86,7 +93,7 @@ class Spherical:
         beta = parameters.a / parameters.b
         expected_log_beta = torch.digamma(parameters.a) - parameters.b.log()
         constant = 0.5 * (width * (expected_log_beta - LOG_2PI - beta * parameters.s))
-        return spherical_scores(features, parameters.theta, beta, constant)
+        return spherical_weights(parameters.theta, beta, constant)
 
     def kl(self, parameters: SphericalParameters) -> Float[Tensor, "*task k"]:
         """KL(q(mu_k) || N(0, I / l0)) + KL(q(beta_k) || Gamma(a0, b0))."""
@@ -110,7 +117,7 @@ class Spherical:
         """log N(z_n; theta_k, (b_k / a_k) I)."""
         beta = parameters.a / parameters.b
         constant = 0.5 * parameters.theta.shape[-1] * (beta.log() - LOG_2PI)
-        return spherical_scores(features, parameters.theta, beta, constant)
+        return features @ spherical_weights(parameters.theta, beta, constant).mT
 
     def with_standard_rows(self, statistics: Statistics, rows: float) -> Statistics:
         """Each component also sees ``rows`` rows drawn from N(0, I), in expectation."""
@@ -133,13 +140,9 @@ def scatter_around(
     return (second + (theta * (count[..., None] * theta - 2 * first)).sum(-1)).clamp_min(0)
 
 
-def spherical_scores(
-    features: Float[Tensor, "*task n f"],
-    theta: Float[Tensor, "*task k s"],
-    beta: Float[Tensor, "*task k"],
-    constant: Float[Tensor, "*task k"],
-) -> Float[Tensor, "*task n k"]:
-    """constant_k - beta_k / 2 ||z_n - theta_k||^2 as one product with the features (1, ||z||^2, z)."""
+def spherical_weights(
+    theta: Float[Tensor, "*task k s"], beta: Float[Tensor, "*task k"], constant: Float[Tensor, "*task k"]
+) -> Float[Tensor, "*task k f"]:
+    """The product of the features (1, ||z||^2, z) with these is constant_k - beta_k / 2 ||z_n - theta_k||^2."""
     scaled = beta[..., None] * theta
-    weights = torch.cat(((constant - 0.5 * (scaled * theta).sum(-1))[..., None], -0.5 * beta[..., None], scaled), -1)
-    return features @ weights.mT
+    return torch.cat(((constant - 0.5 * (scaled * theta).sum(-1))[..., None], -0.5 * beta[..., None], scaled), -1)

@@ -1,0 +1,106 @@
+"""The first pass over rows: how many, where they lie, a sample of them; what is wrong with them is found here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy.typing import NDArray
+from torch import Tensor
+
+from metaclust.data.rows import DataError
+from metaclust.data.streams import RowStream, in_blocks
+
+BLOCK = 1 << 11
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What one pass over the rows tells, weighted where they have weights."""
+
+    rows: int
+    weight: float
+    """The sum of the rows' weights."""
+    mean: Float[Tensor, "s"]
+    """In the precision of the rows, so that rows minus mean lose nothing."""
+    covariance: Float[Tensor, "s s"]
+    sample: Float[Tensor, "n s"]
+    """Rows drawn without replacement, or all of them; equal ones once, in an order that depends on the values alone."""
+    sample_weights: Float[Tensor, "n"]
+    """What each counts: a row of weight two counts as two equal rows."""
+
+
+def survey(
+    stream: RowStream, row_weights: NDArray[np.float64] | None, most: int, seed: int, width: int | None = None
+) -> Survey:
+    """Look at all rows; ``most`` is the size of the sample, ``width`` what the rows must have."""
+    generator = np.random.default_rng([seed, 0x5A4])
+    rows, weight, dtype, expected = 0, 0.0, torch.float32, 0
+    shift: Tensor | None = None
+    keys, kept, counts = np.empty(0), torch.empty(0), torch.empty(0, dtype=torch.float64)
+    for x in in_blocks(stream.arrays(), BLOCK):
+        if shift is None:
+            expected = x.shape[1] if width is None else width
+            # Around the first rows, for all may be far from zero.
+            shift = x[: 1 << 10].double().mean(0).nan_to_num(0, 0, 0)
+            first = torch.zeros(expected, dtype=torch.float64)
+            second = torch.zeros(expected, expected, dtype=torch.float64)
+            kept = x[:0]
+        check_block(x, rows, expected, stream.name)
+        dtype = torch.promote_types(dtype, x.dtype)
+        count = torch.ones(len(x), dtype=torch.float64)
+        if row_weights is not None:
+            count = torch.from_numpy(row_weights[rows : rows + len(x)])
+            if len(count) < len(x):
+                rows += len(x)
+                continue
+        difference = x.double() - shift
+        weighted = count[:, None] * difference
+        first += weighted.sum(0)
+        second += weighted.T @ difference
+        # A uniform key for each row, of which the smallest are the sample: the same rows in blocks of any size.
+        drawn = generator.random(len(x))
+        small = (drawn < (keys.max() if len(keys) == most else np.inf)) & (count.numpy() > 0)
+        keys = np.concatenate((keys, drawn[small]))
+        kept, counts = torch.cat((kept, x[small])), torch.cat((counts, count[small]))
+        if len(keys) > most:
+            chosen = np.argpartition(keys, most - 1)[:most]
+            keys, kept, counts = keys[chosen], kept[chosen], counts[chosen]
+        rows, weight = rows + len(x), weight + float(count.sum())
+    if row_weights is not None and rows != len(row_weights):
+        raise DataError(f"sample_weight has {len(row_weights)} values for {rows} rows: give one for each")
+    if shift is None or rows == 0:
+        raise DataError(f"{stream.name} has no rows: give at least two")
+    if rows == 1:
+        raise DataError(f"{stream.name} has 1 sample (one row): a mixture needs at least two")
+    if not weight > 0:
+        raise DataError("sample_weight is zero for all rows: give some a positive weight")
+    offset = first / weight
+    covariance = second / weight - torch.outer(offset, offset)
+    different, index = np.unique(kept.double().numpy(), axis=0, return_inverse=True)
+    return Survey(
+        rows,
+        weight,
+        (shift + offset).to(dtype),
+        (covariance + covariance.T) / 2,
+        torch.from_numpy(different),
+        torch.from_numpy(np.bincount(index.reshape(-1), counts.numpy())),
+    )
+
+
+def check_block(x: Tensor, first: int, width: int, name: str) -> None:
+    """The rows of a block must be as wide as the others, and finite."""
+    check_width(x, first, width, name)
+    finite = x.isfinite().all(1)
+    if not bool(finite.all()):
+        raise DataError(
+            f"{name} holds NaN or infinity in row {first + int((~finite).int().argmax())} (counting from 0): remove or "
+            "impute such rows"
+        )
+
+
+def check_width(x: Tensor, first: int, width: int, name: str) -> None:
+    if x.shape[1] != width:
+        raise DataError(f"{name} has rows of {x.shape[1]} columns, from row {first} on, where {width} are expected")

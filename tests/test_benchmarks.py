@@ -1,0 +1,48 @@
+"""The benchmarks run and say what they measured; how fast anything is, is not tested."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from benchmarks.__main__ import main
+from benchmarks.report import Row, markdown
+from benchmarks.soft_ari import by_pairs, problem
+
+from metaclust import soft_ari
+
+
+@pytest.mark.usefixtures("_without_type_checks")
+def test_the_short_run_gives_ratios_of_what_was_measured_together(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["--short", "--out", str(tmp_path / "bench"), "vb_step", "end_to_end", "soft_ari"])
+    found = json.loads((tmp_path / "bench" / "benchmarks.json").read_text())
+    steps = [row for row in found["rows"] if row["benchmark"].startswith("VB step")]
+    assert [row["benchmark"] for row in steps] == ["VB step, spherical", "VB step, full"]
+    for row in steps:
+        figures = row["figures"]
+        assert figures["scikit-learn / ours"] == figures["scikit-learn, s"] / figures["ours, s"]
+        assert figures["ours / least"] == figures["ours, s"] / figures["least, s"]
+    assert {row["setting"].split(",")[0] for row in found["rows"] if "file" in row["benchmark"]} == {"N = 1", "N = 3"}
+    assert found["machine"]["torch"] == torch.__version__.split("+")[0] or "+" in found["machine"]["torch"]
+    table = (tmp_path / "bench" / "benchmarks.md").read_text()
+    assert table in capsys.readouterr().out
+    assert "### VB step, full" in table
+    assert sorted(path.name for path in (tmp_path / "bench").iterdir()) == ["benchmarks.json", "benchmarks.md"]
+
+
+def test_a_name_that_is_none_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["vb_steps"])
+    assert "there is no benchmark vb_steps: choose from vb_step, end_to_end" in capsys.readouterr().err
+
+
+def test_a_table_has_a_column_for_each_figure() -> None:
+    rows = [Row("speed", "a", {"s": 0.12345, "x / y": 3.0}), Row("speed", "b", {"s": 1200.0})]
+    assert "| | s | x / y |\n|---|---|---|\n| a | 0.123 | 3 |\n| b | 1.2e+03 |  |" in markdown(rows, {"cores": "2"})
+
+
+def test_what_ours_is_compared_with_is_the_same_score() -> None:
+    r, y = problem(60)
+    torch.testing.assert_close(by_pairs(r, y), soft_ari(r, y))
