@@ -1,53 +1,89 @@
-"""A training step of ours against a Proto step: same encoder, same batches of tasks (the paper: 2.4 to 3.9)."""
+"""A training step of ours against one of Proto (the paper: 2.4 to 3.9), and against the paper's as first written."""
 
 from __future__ import annotations
 
-import os
-
 import numpy as np
 import torch
+from torch import Tensor
 
-from benchmarks.measure import interleaved
+from benchmarks.measure import interleaved, peak_memory
+from benchmarks.plain import plain_loss
+from benchmarks.report import Row, machine, markdown
 from metaclust import ClusteringModel, ModelConfig, TaskSampler, TrainingConfig
 from metaclust.model_config import Preset
 from metaclust.training import ari_loss, new_optimizer, proto_loss
 
+SHAPES = {"images (1, 28, 28)": (1, 28, 28), "vectors (384)": (384,)}
+MEMORY = """
+from benchmarks.training_step import Steps
+steps = Steps((384,), "paper", tasks={tasks}, rows={rows}, batches=1)
+{what}
+"""
 
-def compare(name: str, shape: tuple[int, ...], preset: Preset, tasks: int, rounds: int) -> None:
+
+class Steps:
     """Full steps, the optimizer's included, on batches drawn beforehand."""
-    generator = np.random.default_rng(0)
-    y = np.repeat(np.arange(200), 20)
-    if len(shape) == 3:
-        x = torch.from_numpy(generator.integers(0, 256, (len(y), *shape), dtype=np.uint8))
-    else:
-        x = torch.from_numpy(generator.normal(size=(len(y), *shape)).astype(np.float32))
-    sampler = TaskSampler(x, y, np.arange(200), tasks=tasks)
-    batches = [sampler.batch(i) for i in range(rounds)]
-    torch.manual_seed(0)
-    model = ClusteringModel(ModelConfig.preset(preset, shape))
-    config = TrainingConfig.preset(preset)
-    optimizer = new_optimizer(model, config)
 
-    def step(i: int, proto: bool) -> None:
-        loss, _ = proto_loss(model, batches[i]) if proto else ari_loss(model, batches[i], config)
-        optimizer.zero_grad(set_to_none=True)
+    def __init__(self, shape: tuple[int, ...], preset: Preset, tasks: int, rows: int, batches: int) -> None:
+        generator = np.random.default_rng(0)
+        y = np.repeat(np.arange(40 if rows > 20 else 200), rows)
+        if len(shape) == 3:
+            x = torch.from_numpy(generator.integers(0, 256, (len(y), *shape), dtype=np.uint8))
+        else:
+            x = torch.from_numpy(generator.normal(size=(len(y), *shape)).astype(np.float32))
+        # Many rows: all tasks have ten categories.
+        sampler = TaskSampler(x, y, np.unique(y), n_categories=(10 if rows > 20 else 2, 10), tasks=tasks)
+        self.batches = [sampler.batch(i) for i in range(batches)]
+        torch.manual_seed(0)
+        self.model = ClusteringModel(ModelConfig.preset(preset, shape))
+        self.config = TrainingConfig.preset(preset)
+        self.optimizer = new_optimizer(self.model, self.config)
+
+    def proto(self, i: int) -> None:
+        self._down(proto_loss(self.model, self.batches[i])[0])
+
+    def ours(self, i: int) -> None:
+        self._down(ari_loss(self.model, self.batches[i], self.config)[0])
+
+    def plain(self, i: int) -> None:
+        self._down(plain_loss(self.model, self.batches[i]))
+
+    def _down(self, loss: Tensor) -> None:
+        self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
-        optimizer.step()
+        self.optimizer.step()
 
-    seconds = interleaved({"proto": lambda i: step(i, True), "ours": lambda i: step(i, False)}, rounds)
-    rows = np.mean([len(batch.x) for batch in batches])
-    print(
-        f"{name}, preset {preset!r}, {tasks} tasks ({rows:.0f} rows) a step: Proto {seconds['proto'] * 1e3:.0f} ms, "
-        f"ours {seconds['ours'] * 1e3:.0f} ms, ratio of the medians {seconds['ours'] / seconds['proto']:.2f}"
+
+def rows(short: bool = False) -> list[Row]:
+    """Ours against Proto on small tasks, and against the plain step on large ones."""
+    found = []
+    presets: tuple[Preset, ...] = ("default", "paper")
+    for preset in presets:
+        for name, shape in SHAPES.items():
+            rounds = 1 if short else 60
+            steps = Steps(shape, preset, 4, 20, rounds)
+            seconds = interleaved({"Proto": steps.proto, "ours": steps.ours}, rounds)
+            figures = {f"{way}, ms": 1e3 * value for way, value in seconds.items()}
+            figures["ours / Proto"] = seconds["ours"] / seconds["Proto"]
+            found.append(Row("Training step against Proto", f"{name}, preset {preset!r}, 4 tasks", figures))
+    tasks, each, rounds = (2, 30, 1) if short else (4, 200, 5)
+    steps = Steps((384,), "paper", tasks, each, rounds)
+    seconds = interleaved({"plain": steps.plain, "ours": steps.ours}, rounds, warm_up=1)
+    start, *peaks = (
+        peak_memory(MEMORY.format(tasks=tasks, rows=each, what=what))
+        for what in ("", "steps.plain(0)", "steps.ours(0)")
     )
-
-
-def main(rounds: int = 60) -> None:
-    torch.set_num_threads(os.cpu_count() or 1)
-    for preset in ("default", "paper"):
-        compare("Omniglot-shaped images (1, 28, 28)", (1, 28, 28), preset, 4, rounds)
-        compare("vectors (384)", (384,), preset, 4, rounds)
+    memory = dict(zip(("plain", "ours"), peaks, strict=True))
+    figures = {f"{way}, s": value for way, value in seconds.items()}
+    figures["plain / ours, time"] = seconds["plain"] / seconds["ours"]
+    for way, value in memory.items():
+        figures[f"{way}, GB beyond the start"] = value - start
+    figures["plain / ours, memory"] = (memory["plain"] - start) / max(memory["ours"] - start, 1e-9)
+    found.append(
+        Row("Training step against a plain one", f"vectors (384), {tasks} tasks of {10 * each:,} rows", figures)
+    )
+    return found
 
 
 if __name__ == "__main__":
-    main()
+    print(markdown(rows(), machine()))

@@ -1,22 +1,26 @@
 """The benchmarks run and say what they measured; how fast anything is, is not tested."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from benchmarks.__main__ import main
+from benchmarks.plain import plain_loss
 from benchmarks.report import Row, markdown
 from benchmarks.soft_ari import by_pairs, problem
+from benchmarks.training_step import Steps
 
 from metaclust import soft_ari
+from metaclust.training import ari_loss
 
 
 @pytest.mark.usefixtures("_without_type_checks")
 def test_the_short_run_gives_ratios_of_what_was_measured_together(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    main(["--short", "--out", str(tmp_path / "bench"), "vb_step", "end_to_end", "soft_ari"])
+    main(["--short", "--out", str(tmp_path / "bench"), "vb_step", "end_to_end", "soft_ari", "training_step"])
     found = json.loads((tmp_path / "bench" / "benchmarks.json").read_text())
     steps = [row for row in found["rows"] if row["benchmark"].startswith("VB step")]
     assert [row["benchmark"] for row in steps] == ["VB step, spherical", "VB step, full"]
@@ -46,3 +50,17 @@ def test_a_table_has_a_column_for_each_figure() -> None:
 def test_what_ours_is_compared_with_is_the_same_score() -> None:
     r, y = problem(60)
     torch.testing.assert_close(by_pairs(r, y), soft_ari(r, y))
+
+
+@pytest.mark.usefixtures("_without_type_checks")
+def test_the_plain_step_is_the_same_step() -> None:
+    """Loss and gradients, in double precision, of tasks of different sizes."""
+    steps = Steps((384,), "paper", 3, 20, 1)
+    model, batch = steps.model.double().eval(), steps.batches[0]
+    batch = replace(batch, x=batch.x.double())
+    found = []
+    for loss in (plain_loss(model, batch), ari_loss(model, batch, steps.config)[0]):
+        model.zero_grad()
+        loss.backward()
+        found.append([loss.detach(), *(weight.grad for weight in model.parameters())])
+    torch.testing.assert_close(*found)

@@ -1,0 +1,42 @@
+"""The paper's training step as one would first write it: a task at a time, every pair of rows in the loss."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from benchmarks.soft_ari import by_pairs
+from metaclust import ClusteringModel
+from metaclust.episodes import Batch
+
+
+def plain_loss(model: ClusteringModel, batch: Batch) -> Tensor:
+    """Minus the continuous ARI after the last step, in the mean over the tasks (Algorithm 2, with the errata)."""
+    losses = []
+    for index, y, mask in zip(batch.index, batch.y, batch.mask, strict=True):
+        z = model.encode(batch.x[index[mask]])
+        r = plain_vb(z, model.initial_logits(z[None])[0], model.config.steps)
+        losses.append(1 - by_pairs(r, y[mask]))
+    return torch.stack(losses).mean()
+
+
+def plain_vb(z: Tensor, logits: Tensor, steps: int, alpha: float = 1.0) -> Tensor:
+    """The assignments after so many steps of Algorithm 1: q(mu_k) = N(theta_k, I), a and b start at one."""
+    width = z.shape[1]
+    r = logits.softmax(-1)
+    a = b = torch.ones(logits.shape[1], dtype=z.dtype)
+    for _ in range(steps):
+        count = r.sum(0)
+        later = count.flip(0).cumsum(0).flip(0) - count
+        gamma1, gamma2 = 1 + count, alpha + later
+        beta = a / b
+        theta = beta[:, None] * (r.T @ z) / (1 + beta * count)[:, None]
+        distance = (z[:, None] - theta).square().sum(-1) + width
+        a = 1 + width / 2 * count
+        b = 1 + (r * distance).sum(0) / 2
+        whole = torch.digamma(gamma1 + gamma2)
+        stick, rest = torch.digamma(gamma1) - whole, torch.digamma(gamma2) - whole
+        log_weights = stick + torch.cat((rest.new_zeros(1), rest[:-1].cumsum(0)))
+        scores = log_weights + width / 2 * (torch.digamma(a) - b.log()) - a / b * distance / 2
+        r = scores.softmax(-1)
+    return r
