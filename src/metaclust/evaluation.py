@@ -24,6 +24,16 @@ def mean_error(values: Sequence[float] | NDArray[np.float64]) -> tuple[float, fl
     return float(array.mean()), float(array.std(ddof=1) / np.sqrt(len(array))) if len(array) > 1 else float("nan")
 
 
+def mean_error_text(values: Sequence[float] | NDArray[np.float64]) -> str:
+    """The mean and its standard error, where there is one.
+
+    >>> mean_error_text([0.9, 0.8]), mean_error_text([0.5])
+    ('0.850 ± 0.050', '0.500')
+    """
+    mean, error = mean_error(values)
+    return f"{mean:.3f}" + (f" ± {error:.3f}" if np.isfinite(error) else "")
+
+
 @dataclass(frozen=True)
 class Evaluation:
     """One entry for each task."""

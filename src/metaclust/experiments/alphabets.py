@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from metaclust.clustering import label_scores
 from metaclust.data import load_dataset
 from metaclust.estimator import MetaClusterer
-from metaclust.evaluation import mean_error
+from metaclust.evaluation import mean_error_text
 from metaclust.experiments.grid import append_record, commit, read_records
 from metaclust.experiments.unseen import MOST_AT_ONCE, Labels, rivals, setting
 
@@ -79,9 +79,8 @@ def table(records: list[dict[str, Any]]) -> str:
     lines = ["| | accuracy | ARI | mean abs(K found - K) | alphabets |", "|---|---|---|---|---|"]
     for method in dict.fromkeys(record["method"] for record in records):
         of_method = [record for record in records if record["method"] == method]
-        acc, ari = (mean_error([record[name] for record in of_method]) for name in ("acc", "ari"))
         wrong = np.mean([abs(record["found"] - record["true"]) for record in of_method])
-        cells = " | ".join(f"{mean:.3f} ± {error:.3f}" for mean, error in (acc, ari))
+        cells = " | ".join(mean_error_text([record[name] for record in of_method]) for name in ("acc", "ari"))
         lines.append(f"| {method} | {cells} | {wrong:.2f} | {len(of_method)} |")
     return "\n".join(lines)
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import ttest_rel
 
-from metaclust.evaluation import mean_error
+from metaclust.evaluation import mean_error, mean_error_text
 from metaclust.experiments import paper
 from metaclust.experiments.cells import ABLATIONS, TABLE1, TIMED, WITH_RIVALS
 from metaclust.experiments.grid import Record
@@ -63,8 +63,7 @@ def by_split(records: Sequence[Record], kind: str = "test", figure: str = "ari")
 
 
 def shown(values: Sequence[float], bold: bool = False) -> str:
-    mean, error = mean_error(values)
-    text = f"{mean:.3f}" + (f" ± {error:.3f}" if np.isfinite(error) else "")
+    text = mean_error_text(values)
     return f"**{text}**" if bold else text
 
 

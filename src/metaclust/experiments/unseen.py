@@ -37,7 +37,7 @@ from metaclust.data.named import Dataset
 from metaclust.data.rows import DataWarning
 from metaclust.episodes import Task, TaskSampler, split_categories
 from metaclust.estimator import MetaClusterer
-from metaclust.evaluation import Evaluation, compare, mean_error
+from metaclust.evaluation import Evaluation, compare, mean_error_text
 from metaclust.experiments.grid import append_record, commit, read_records
 from metaclust.methods.rivals import bayesian_gaussian_mixture, hdbscan, kmeans_silhouette, kmeans_true
 
@@ -176,9 +176,8 @@ def table(records: list[dict[str, Any]]) -> str:
             if not of_splits:
                 cells.append("")
                 continue
-            mean, error = mean_error([record["ari"] for record in of_splits])
             wrong = np.mean([record["k_error"] for record in of_splits])
-            cells.append(f"{mean:.3f} ± {error:.3f} ({wrong:.2f})")
+            cells.append(f"{mean_error_text([record['ari'] for record in of_splits])} ({wrong:.2f})")
         splits = len(by_method.get("metaclust", {}))
         lines.append(
             f"| {dataset}, {vectors}, {test} ({splits} splits) | {' | '.join(cells)} | {probability(by_method)} |"
