@@ -7,12 +7,14 @@ import numpy as np
 import pytest
 import torch
 from scipy import special
+from sklearn.metrics import adjusted_rand_score
 
 from metaclust import ClusteringModel, ModelConfig, Posterior
+from metaclust.candidates import find_candidates
 from metaclust.clustering import Components
 from metaclust.mixture import component_family, vb_steps
 from metaclust.mixture.inference import run
-from metaclust.search import Found, Search, clusters_of, find_clusters
+from metaclust.search import Found, Search, clusters_of, find_clusters, with_all_rows
 
 ALPHA = torch.tensor(0.7, dtype=torch.float64)
 FAMILIES = [("spherical", "unit"), ("spherical", "optimal"), ("full", "unit")]
@@ -304,3 +306,22 @@ def test_components_come_from_the_posterior_of_the_kept_start():
     everything = Components.of(best)
     assert set(found.components.weights) <= set(everything.weights)
     assert set(map(tuple, found.components.means)) <= set(map(tuple, everything.means))
+
+
+@pytest.mark.parametrize("components", ["spherical", "full"])
+def test_with_all_rows_the_blocks_end_where_the_inference_in_memory_does(components):
+    z, which = blobs([400, 300, 200], far=3.0, spread=0.3)
+    z = z + np.float32(5)
+    model = small_model(components=components, learn_prior=True)
+    mean = z.mean(0, dtype=np.float64)
+    sample = z[::5] - mean
+    start, *_ = find_candidates(model, sample, [3], effective_rows=None)
+    found = with_all_rows(model, z, mean, start)
+    rows = torch.from_numpy(z - mean)
+    near = Components.of(start.posterior).probabilities(rows.numpy())
+    end = Components.of(model.from_starts(rows, torch.from_numpy(np.log(near + 1e-300)), 100, width=start.width))
+    np.testing.assert_allclose(found.means, end.means, atol=1e-4)
+    np.testing.assert_allclose(found.precisions, end.precisions, rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(found.weights, end.weights, atol=1e-5)
+    labels = found.probabilities(rows.numpy()).argmax(1)
+    assert adjusted_rand_score(which, labels) > 0.95

@@ -14,10 +14,14 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 from sklearn.metrics.cluster import contingency_matrix
+from torch import Tensor
 
 from metaclust.data.arrays import names_of
 from metaclust.data.rows import Rows
 from metaclust.mixture import Posterior
+from metaclust.mixture.blockwise import BlockPosterior
+from metaclust.mixture.inference import Family
+from metaclust.mixture.sticks import expected_log_weights, expected_weights
 
 
 @dataclass(frozen=True)
@@ -46,15 +50,26 @@ class Components:
     @classmethod
     def of(cls, posterior: Posterior) -> Components:
         """Those of a single task's posterior, in its order."""
-        parameters, family = posterior.parameters, posterior.family
-        theta = parameters.theta
+        family, parameters = posterior.family, posterior.parameters
         score = family.log_likelihood if posterior.sticks is None else family.expected_log_likelihood
-        offsets = score(family.features(theta), parameters).diagonal() + posterior.expected_log_weights
+        scores = score(family.features(parameters.theta), parameters) + posterior.expected_log_weights
+        return cls._of(posterior.weights, parameters, scores)
+
+    @classmethod
+    def of_blocks(cls, family: Family, posterior: BlockPosterior) -> Components:
+        """Those of a posterior that was found in blocks of rows."""
+        parameters, sticks = posterior.parameters, posterior.sticks
+        scores = family.expected_log_likelihood(family.features(parameters.theta), parameters)
+        return cls._of(expected_weights(sticks), parameters, scores + expected_log_weights(sticks))
+
+    @classmethod
+    def _of(cls, weights: Tensor, parameters: Any, scores: Tensor) -> Components:
+        """``scores`` are those of the means themselves."""
         if parameters.b.ndim == 1:
             precisions = parameters.a / parameters.b
         else:
             precisions = parameters.a[:, None, None] * torch.linalg.inv(parameters.b)
-        arrays = (posterior.weights.double(), theta, precisions, offsets)
+        arrays = (weights.double(), parameters.theta, precisions, scores.diagonal())
         return cls(*(array.detach().cpu().double().numpy() for array in arrays))
 
     def take(self, clusters: NDArray[np.int64]) -> Components:

@@ -75,6 +75,11 @@ class ClusteringModel(nn.Module):
     def family(self) -> Family:
         return component_family(self.config.components, self.config.mean_covariance, self.prior)
 
+    def family_of(self, width: float | Tensor) -> Family:
+        """The components, where clusters are expected to have ``width`` times the variance."""
+        prior = replace(self.prior, rate=self.prior.rate * width)
+        return component_family(self.config.components, self.config.mean_covariance, prior)
+
     @property
     def _sums(self) -> torch.dtype:
         return accumulation_dtype(self.device, torch.float32)
@@ -210,9 +215,7 @@ class ClusteringModel(nn.Module):
 
         In each task, clusters are expected to have ``width`` times the variance that they have by the model's prior.
         """
-        prior = replace(self.prior, rate=self.prior.rate * width)
-        family = component_family(self.config.components, self.config.mean_covariance, prior)
-        return run(vb_steps(z, logits, family, self.alpha, None, weight), steps, None)
+        return run(vb_steps(z, logits, self.family_of(width), self.alpha, None, weight), steps, None)
 
     @torch.no_grad()
     def _end(

@@ -4,18 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from metaclust.calibration import figures_of
-from metaclust.candidates import STEPS, Candidate, candidate_numbers, centred, find_candidates, start_logits
+from metaclust.candidates import STEPS, Candidate, candidate_numbers, find_candidates
 from metaclust.choice import Choice
 from metaclust.clustering import Components, Start
+from metaclust.data.streams import ArrayStream
 from metaclust.merging import merged
 from metaclust.mixture import Posterior
+from metaclust.mixture.blocks import Map
+from metaclust.mixture.blockwise import Setting, block_steps, first_memo, score_weights
+from metaclust.mixture.inference import with_tensors
+from metaclust.mixture.products import products_of
+from metaclust.mixture_fit import WeightedRows
 from metaclust.model import ClusteringModel
 
 CHOOSING_ROWS = 5000
@@ -116,11 +124,12 @@ def choose_clusters(
     Where the bound chooses, clusters of the best are merged that the bound prefers merged.
     Of very many rows a sample chooses, and the inference goes on from its clusters with all rows.
     """
-    rows, mean = centred(z.astype(np.float64))
-    sample = rows
+    mean = z.mean(0, dtype=np.float64)
+    chosen = np.arange(len(z))
     if len(z) > CHOOSING_ROWS:
         generator = np.random.default_rng([search.seed, 0x5A3])
-        sample = rows[np.sort(generator.choice(len(z), CHOOSING_ROWS, replace=False))]
+        chosen = np.sort(generator.choice(len(z), CHOOSING_ROWS, replace=False))
+    sample = z[chosen] - mean
     numbers = candidate_numbers(min(search.max_clusters, len(sample)))
     tried: list[Candidate] = []
     weight = None
@@ -148,17 +157,27 @@ def choose_clusters(
         Start(len(np.unique(candidate.labels)), candidate.bound, None if choice is None else float(score))
         for candidate, score in zip(tried, scores, strict=True)
     )
-    posterior, weight = best.posterior, best.weight
+    weight, components = best.weight, Components.of(best.posterior)
     if len(sample) < len(z):
-        near = Components.of(posterior).probabilities(rows).argmax(1)
         weight *= len(sample) / len(z)  # A cluster counts as much as it did in the sample.
-        logits = start_logits(near, posterior.assignments.shape[-1]).to(model.device)
-        everything = torch.from_numpy(rows).to(model.device)
-        posterior = model.from_starts(everything, logits, STEPS, width=best.width)
+        components = with_all_rows(model, z, mean, best)
         advance()
-    found = clusters_of([posterior], rows, search.min_cluster_size, weight)
-    components = replace(found.components, means=found.components.means + mean)
-    return replace(found, components=components, starts=starts, bound=best.bound)
+    components = replace(components, means=components.means + mean)
+    return found_with(components, z, search.min_cluster_size, best.bound, starts, weight)
+
+
+@torch.no_grad()
+def with_all_rows(
+    model: ClusteringModel, z: NDArray[np.float32], mean: NDArray[np.float64], best: Candidate
+) -> Components:
+    """Where the inference goes from a sample's clusters when it sees all rows, in blocks: around their mean."""
+    start, family = (with_tensors(value, Tensor.cpu) for value in (best.posterior, model.family_of(best.width)))
+    products = products_of(family)
+    centring = Map(torch.from_numpy(mean), torch.ones((), dtype=torch.float64))
+    setting = Setting(WeightedRows(ArrayStream(z), z.shape[1]), products, centring, model.alpha.cpu().double())
+    memo = first_memo(setting, score_weights(products, start.parameters, start.sticks), start.parameters)
+    end = next(islice(block_steps(setting, memo), STEPS - 1, None))
+    return Components.of_blocks(family, end)
 
 
 def untried_near(number: int, numbers: Sequence[int]) -> list[int]:
@@ -185,10 +204,19 @@ def clusters_of(
         Start(int(posterior.assignments.argmax(-1).unique().numel()), bound)
         for posterior, bound in zip(posteriors, bounds, strict=True)
     )
-    best = posteriors[int(np.argmax(bounds))]
-    components = Components.of(best)
-    live = np.unique(best.assignments.argmax(-1).cpu().numpy())
-    components = components.take(live)
+    best = Components.of(posteriors[int(np.argmax(bounds))])
+    return found_with(best, z, min_cluster_size, max(bounds), starts, weight)
+
+
+def found_with(
+    components: Components,
+    z: NDArray[Any],
+    min_cluster_size: int,
+    bound: float,
+    starts: tuple[Start, ...],
+    weight: float,
+) -> Found:
+    """The rows in these clusters, without those that are empty or too small."""
     while True:
         probabilities = components.probabilities(z)
         labels = probabilities.argmax(1)
@@ -196,10 +224,12 @@ def clusters_of(
         smallest = int(sizes.argmin())
         if len(sizes) == 1 or sizes[smallest] >= max(1, min_cluster_size):
             break
-        components = components.take(np.delete(np.arange(len(sizes)), smallest))
+        # Those without rows go together: no row has to find another.
+        kept = np.flatnonzero(sizes) if sizes[smallest] == 0 else np.delete(np.arange(len(sizes)), smallest)
+        components = components.take(kept)
     # By size, and of the same size by the first row.
     first = np.array([int((labels == cluster).argmax()) for cluster in range(len(sizes))])
     order = np.lexsort((first, -sizes))
     number = np.empty_like(order)
     number[order] = np.arange(len(order))
-    return Found(number[labels], probabilities[:, order], components.take(order), max(bounds), starts, weight)
+    return Found(number[labels], probabilities[:, order], components.take(order), bound, starts, weight)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
 from itertools import islice
@@ -263,12 +263,17 @@ def choose(first: Bool[Tensor, "*task"], one: Any, other: Any) -> Any:
 
 
 def one_task(posterior: Any, index: int) -> Any:
-    """The posterior of one of several tasks, through all tensors of a dataclass; nothing is shared with the others."""
+    """The posterior of one of several tasks; nothing is shared with the others."""
+    return with_tensors(posterior, lambda tensor: tensor[index].clone() if tensor.ndim else tensor)
+
+
+def with_tensors(posterior: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """The same with every tensor changed, through all dataclasses in it."""
     if isinstance(posterior, Tensor):
-        return posterior[index].clone() if posterior.ndim else posterior
+        return change(posterior)
     if is_dataclass(posterior) and not isinstance(posterior, type):
         names = [field.name for field in fields(posterior)]
-        return replace(posterior, **{name: one_task(getattr(posterior, name), index) for name in names})
+        return replace(posterior, **{name: with_tensors(getattr(posterior, name), change) for name in names})
     return posterior
 
 
