@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from metaclust.episodes import check_seed
 from metaclust.mixture.prior import Prior
+from metaclust.settings import check_count
 
 CHOICES = {
     "covariance": ("spherical", "full"),
@@ -33,12 +34,10 @@ def default_prior(full: bool, width: int) -> Prior:
 
 def check_mixture_settings(settings: dict[str, Any]) -> None:
     """Errors that name the argument, its value and the remedy."""
-    for name in ("max_components", "max_iter", "n_init", "batch_rows"):
-        value = settings[name]
-        if name == "batch_rows" and value is None:
-            continue
-        if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
-            raise ValueError(f"{name}={value!r}: it must be a whole number of 1 or more")
+    for name in ("max_components", "max_iter", "n_init"):
+        check_count(name, settings[name])
+    if settings["batch_rows"] is not None:
+        check_count("batch_rows", settings["batch_rows"])
     if not is_number(settings["alpha"]) or not 0 < settings["alpha"] < np.inf:
         raise ValueError(f"alpha={settings['alpha']!r}: it must be positive and finite")
     if not is_number(settings["tol"]) or not 0 <= settings["tol"] < np.inf:
