@@ -6,6 +6,7 @@ import sys
 import jaxtyping
 import numpy as np
 import pytest
+from scipy import stats
 
 from metaclust import recipe
 from metaclust.data.named import Dataset
@@ -115,11 +116,28 @@ def test_each_alphabet_is_clustered_by_what_was_learned_from_the_others(monkeypa
     assert read_records(out) == records
     run(monkeypatch, alphabets, *call, "--validate")
     kept_out = {r["alphabet"] for r in read_records(out)} - {"g0", "g1"}
-    assert len(list((tmp_path / "runs").iterdir())) == 2
+    assert len(list((tmp_path / "runs").glob("*.safetensors"))) == 2
     assert len(kept_out) >= 3
     capsys.readouterr()
     run(monkeypatch, alphabets, "table", out)
     assert "| metaclust | " in capsys.readouterr().out
+
+
+def test_alphabets_are_compared_in_pairs():
+    """With the published figures, and with the other ways, by a t-test that scipy also gives."""
+    rng = np.random.default_rng(0)
+    figures = {"ari": 0.5, "found": 3, "true": 4}
+    ours = {name: value + 0.02 + 0.01 * rng.normal() for name, value in alphabets.MCL.items()}
+    records = [{"alphabet": name, "method": "metaclust", "acc": value, **figures} for name, value in ours.items()]
+    records += [{"alphabet": name, "method": "other", "acc": 0.8, **figures} for name in list(ours)[:5]]
+    shown = alphabets.table(records)
+    lines = {line.split(" | ")[0]: line for line in shown.splitlines()}
+    expected = stats.ttest_rel(list(ours.values()), list(alphabets.MCL.values())).pvalue
+    assert lines["| MCL, 100 outputs, as published"].endswith(f"| 20 | {expected:.2g} |")
+    assert "| 0.825 ± " in lines["| MCL, 100 outputs, as published"]
+    few = stats.ttest_rel(list(ours.values())[:5], [0.8] * 5).pvalue
+    assert lines["| other"].endswith(f"| 1.00 | 5 | {few:.2g} |")
+    assert "MCL" not in alphabets.table(records[:-5][:7])
 
 
 @pytest.mark.parametrize("words", ["depth=3", "steps=many", "steps"])
