@@ -152,7 +152,6 @@ def example_of(
 ) -> Example:
     """The candidates of a task beside their ARI."""
     candidates = find_candidates(model, z, likely_numbers(y), effective_rows=effective_rows, seed=seed)
-    figures = figures_of(model, z, candidates)
     true = np.unique(y, return_inverse=True)[1]
-    found = [np.unique(candidate.labels, return_inverse=True)[1] for candidate in candidates]
-    return Example(figures, adjusted_rand_indices([true, *found])[0, 1:])
+    found = [candidate.labels for candidate in candidates]
+    return Example(figures_of(model, z, candidates), adjusted_rand_indices([true, *found])[0, 1:])
