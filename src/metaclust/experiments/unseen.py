@@ -180,7 +180,7 @@ def table(records: list[dict[str, Any]]) -> str:
             cells.append(f"{mean_error_text([record['ari'] for record in of_splits])} ({wrong:.2f})")
         splits = len(by_method.get("metaclust", {}))
         lines.append(
-            f"| {dataset}, {vectors}, {test} ({splits} splits) | {' | '.join(cells)} | {probability(by_method)} |"
+            f"| {dataset}, {vectors}, {test} ({splits} split{'' if splits == 1 else 's'}) | {' | '.join(cells)} | {probability(by_method)} |"
         )
     return "\n".join(lines)
 
