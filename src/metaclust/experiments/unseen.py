@@ -179,9 +179,8 @@ def table(records: list[dict[str, Any]]) -> str:
             wrong = np.mean([record["k_error"] for record in of_splits])
             cells.append(f"{mean_error_text([record['ari'] for record in of_splits])} ({wrong:.2f})")
         splits = len(by_method.get("metaclust", {}))
-        lines.append(
-            f"| {dataset}, {vectors}, {test} ({splits} split{'' if splits == 1 else 's'}) | {' | '.join(cells)} | {probability(by_method)} |"
-        )
+        name = f"{dataset}, {vectors}, {test} ({splits} split{'' if splits == 1 else 's'})"
+        lines.append(f"| {name} | {' | '.join(cells)} | {probability(by_method)} |")
     return "\n".join(lines)
 
 
