@@ -149,7 +149,7 @@ def test_control_c_says_how_to_go_on_and_keeps_the_run(training, expected, monke
     assert "holds a run that was interrupted: go on with --resume, or start anew with --force" in err
     code, _, err = run(*arguments, "--seed", 1)
     assert code == 2
-    assert "belongs to a run with other settings (tasks.seed, training.seed)" in err
+    assert "belongs to a run with other settings (pretraining.seed, tasks.seed, training.seed)" in err
 
     assert run(*arguments).code == 0
     assert_same_weights(training.out, expected)

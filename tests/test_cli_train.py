@@ -66,7 +66,7 @@ def write_texts(path, categories, rows=8):
 KINDS = {
     "numbers": (write_numbers, ".csv", ("--label", "kind"), 30),
     "images": (write_images, "", (), 60),
-    "text": (write_texts, ".jsonl", ("--label", "kind"), 40),
+    "text": (write_texts, ".jsonl", ("--label", "kind"), 150),
 }
 
 

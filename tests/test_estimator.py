@@ -306,8 +306,12 @@ def test_settings_reach_the_sampler_the_model_and_the_training(seen):
     assert (sampler.n_categories, sampler.rows, sampler.seed) == ((2, 6), (2, 9), 11)
     assert (model.config.max_clusters, model.config.representation, model.config.components) == (6, 5, "full")
     assert (config.pretrain_steps, config.steps, config.seed) == (4, 2, 11)
+    wide = options.pop("pretraining")
     assert options == {"folder": None, "resume": False, "progress": False}
-    assert sampler.augment is None
+    assert sampler.augment is wide.augment is None
+    # All categories at once, as many rows of each as a batch holds.
+    assert wide.n_categories == (len(sampler.categories), len(sampler.categories))
+    assert (wide.seed, wide.tasks, wide.imbalanced) == (11, 1, False)
 
 
 @pytest.mark.parametrize(("augment", "expected"), [("auto", True), ("turn", True), (True, True), (False, False)])
