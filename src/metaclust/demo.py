@@ -35,8 +35,8 @@ RIVALS: dict[str, Callable[[Any], NDArray[np.int64]]] = {
 
 
 def main(
-    pretrain_steps: int = 600,
-    steps: int = 150,
+    pretrain_steps: int = 250,
+    steps: int = 50,
     test_tasks: int = 40,
     choice_tasks: int = 150,
     seed: int = 0,
