@@ -149,7 +149,7 @@ def test_where_rows_lie_does_not_matter():
 
 
 def labels_of(mixture, z, y):
-    found = find_candidates(mixture, centred(z)[0], [2, 5, 8], effective_rows=8)
+    found = find_candidates(mixture, centred(z), [2, 5, 8], effective_rows=8)
     return [round(adjusted_rand_score(y, candidate.labels), 6) for candidate in found]
 
 

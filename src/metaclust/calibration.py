@@ -57,7 +57,7 @@ def calibrated_prior(parts: Sequence[Unseen], prior_rows: float = PRIOR_ROWS) ->
     within, between = [], []
     for part in parts:
         categories, centres = part.centres
-        between.append(np.square(centred(centres)[0]).mean())
+        between.append(np.square(centred(centres)).mean())
         for category in categories:
             rows = part.z[part.y == category]
             if len(rows) > 1:
@@ -116,7 +116,7 @@ def draw_task(part: Unseen, generator: np.random.Generator) -> tuple[NDArray[np.
         members = np.flatnonzero(part.y == category)
         chosen.append(generator.choice(members, min(len(members), int(rows)), replace=False))
     index = np.concatenate(chosen)
-    return centred(part.z[index])[0], part.y[index]
+    return centred(part.z[index]), part.y[index]
 
 
 def other_task(z: NDArray[np.float64], y: NDArray[np.int64], generator: np.random.Generator) -> NDArray[np.float64]:

@@ -65,10 +65,10 @@ class Candidate:
         return own
 
 
-def centred(z: Floats) -> tuple[Floats, Floats]:
-    """Rows around their mean, and the mean: where in space the rows of a task lie says nothing about their clusters."""
-    mean = z.mean(0)
-    return z - mean, mean
+def centred(z: Floats) -> Floats:
+    """Rows around their mean: where in space the rows of a task lie says nothing about their clusters."""
+    around: Floats = z - z.mean(0)
+    return around
 
 
 def candidate_numbers(limit: int) -> list[int]:
