@@ -10,6 +10,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
 
+from metaclust.processes import Part
+
 
 @dataclass(frozen=True)
 class ImageAugmentation:
@@ -27,18 +29,23 @@ class ImageAugmentation:
     turn_categories: bool = False
 
     def __call__(
-        self, x: Tensor, category: Int[Tensor, " rows"], generator: torch.Generator
+        self, x: Tensor, category: Int[Tensor, " all"], generator: torch.Generator, part: Part | None = None
     ) -> Float[Tensor, "rows c h w"]:
-        """uint8 or float images (rows, [channels,] height, width) to float images in [0, 1]."""
+        """uint8 or float images (rows, [channels,] height, width) to float images in [0, 1].
+
+        Where ``x`` is a ``part`` of more images, of which ``category`` is, each is changed as it would be among all.
+        """
         if x.ndim == 3:
             x = x[:, None]
         x = x.to(torch.float32) / 255 if x.dtype == torch.uint8 else x
-        matrix = self.matrices(len(x), generator)
+        matrix = self.matrices(len(category), generator)
         if self.turn_categories:
             present, place = category.unique(return_inverse=True)
             turns = torch.randint(8, (len(present),), generator=generator)
             matrix = matrix @ TURNS[turns[place]]
-        shift = self.shift * (2 * torch.rand((len(x), 2, 1), generator=generator) - 1)
+        shift = self.shift * (2 * torch.rand((len(category), 2, 1), generator=generator) - 1)
+        if part is not None:
+            matrix, shift = matrix[part.slice], shift[part.slice]
         height, width = x.shape[-2:]
         if height != width:
             # The grid's axes run from -1 to 1 whatever their length: turn in pixels.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Literal
 
 import numpy as np
 import torch
@@ -11,7 +12,9 @@ from jaxtyping import Bool, Float, Int
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from metaclust.augmentation import ImageAugmentation
 from metaclust.data.sparse import SparseRows, dense
+from metaclust.processes import ALONE, AllRows, Part, Processes
 
 IntArray = NDArray[np.int64]
 Augment = Callable[[Tensor, Tensor, torch.Generator], Tensor]
@@ -60,7 +63,11 @@ class Task:
 
 @dataclass(frozen=True)
 class Batch:
-    """Tasks side by side. ``x`` holds the real rows only; ``index`` places them in the padded (tasks, rows)."""
+    """Tasks side by side. ``x`` holds the real rows only; ``index`` places them in the padded (tasks, rows).
+
+    Divided over processes, ``x`` are the own rows, and ``y``, ``mask`` and ``index`` are of the own tasks, of which a
+    batch that is divided by rows has none; ``category`` is that of all rows.
+    """
 
     x: Tensor
     category: Int[Tensor, " m"]
@@ -68,6 +75,10 @@ class Batch:
     y: Int[Tensor, "b n"]
     mask: Bool[Tensor, "b n"]
     index: Int[Tensor, "b n"]
+    rows: Part | None = None
+    """Which rows of the whole batch ``x`` is, where it is divided."""
+    tasks: Part | None = None
+    among: Processes = ALONE
 
     def pad(self, z: Float[Tensor, "m s"]) -> Float[Tensor, "b n s"]:
         """Put what was computed for each real row in its place; padding is zero."""
@@ -75,12 +86,26 @@ class Batch:
         return padded.masked_fill(~self.mask[..., None], 0)
 
     def to(self, device: torch.device) -> Batch:
-        return Batch(*(getattr(self, field.name).to(device, non_blocking=True) for field in fields(self)))
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return Batch(**{n: v.to(device, non_blocking=True) if isinstance(v, Tensor) else v for n, v in values.items()})
+
+    def of_all(self, z: Float[Tensor, "m s"]) -> Float[Tensor, "all s"]:
+        """What was computed for the own rows, and for those of all other processes; the gradient finds its way back."""
+        if self.rows is None:
+            return z
+        every: Tensor = AllRows.apply(z, self.rows, self.among)
+        return every
 
 
-def collate(x: Tensor | SparseRows, tasks: Sequence[Task]) -> Batch:
-    """Gather the rows of several tasks of different sizes."""
-    longest = max(len(task.rows) for task in tasks)
+def collate(x: Tensor | SparseRows, tasks: Sequence[Task], longest: int = 1) -> Batch:
+    """Gather the rows of several tasks of different sizes, padded to the longest of them, or to ``longest``."""
+    rows, batch = numbered(tasks, longest)
+    return replace(batch, x=dense(x[rows]))
+
+
+def numbered(tasks: Sequence[Task], longest: int = 1) -> tuple[Int[Tensor, " m"], Batch]:
+    """The rows of several tasks of different sizes, and the batch but for what is in these rows."""
+    longest = max(longest, *(len(task.rows) for task in tasks))
     y = torch.full((len(tasks), longest), -1)
     index = torch.zeros((len(tasks), longest), dtype=torch.int64)
     start = 0
@@ -91,7 +116,7 @@ def collate(x: Tensor | SparseRows, tasks: Sequence[Task]) -> Batch:
         start += size
     rows = torch.from_numpy(np.concatenate([task.rows for task in tasks]))
     category = torch.from_numpy(np.concatenate([task.categories[task.labels] for task in tasks]))
-    return Batch(dense(x[rows]), category, y, y >= 0, index)
+    return rows, Batch(torch.empty(0), category, y, y >= 0, index)
 
 
 @dataclass(frozen=True)
@@ -180,20 +205,52 @@ class TaskSampler:
             return [int(size) for size in np.clip(drawn, low, high)]
         return [int(generator.integers(low, high, endpoint=True))] * many
 
-    def batch(self, step: int) -> Batch:
-        """The batch of a training step."""
+    def batch(self, step: int, among: Processes = ALONE, by: Literal["tasks", "rows"] = "tasks") -> Batch:
+        """The batch of a training step; of several processes, this one's of its tasks or of its rows."""
         generator = np.random.default_rng([self.seed, 0x7A5, step])
         tasks = [self.draw(generator) for _ in range(self.tasks)]
-        batch = collate(self.x, tasks)
+        rows, batch = numbered(tasks)
+        if among.world > 1:
+            batch = divided(batch, [len(task.rows) for task in tasks], among, by)
+        own = slice(None) if batch.rows is None else batch.rows.slice
         if self.augment is None:
-            return batch
+            return replace(batch, x=dense(self.x[rows[own]]))
         torch_generator = torch.Generator().manual_seed(int(generator.integers(2**62)))
-        return replace(batch, x=self.augment(batch.x, batch.category, torch_generator))
+        if isinstance(self.augment, ImageAugmentation):
+            x = self.augment(dense(self.x[rows[own]]), batch.category, torch_generator, batch.rows)
+        else:
+            x = self.augment(dense(self.x[rows]), batch.category, torch_generator)[own]
+        return replace(batch, x=x)
+
+    def check_divides(self, among: Processes) -> None:
+        """More processes than tasks in a step are an error."""
+        if self.tasks < among.world:
+            raise ValueError(
+                f"tasks={self.tasks}: {among.world} processes divide the tasks of a step, of which there must be as "
+                f"many or more; start at most {self.tasks} (torchrun --nproc-per-node={self.tasks}), or raise tasks"
+            )
 
     def fixed(self, count: int) -> list[Task]:
         """``count`` tasks that are always the same: for validation and for testing."""
         generator = np.random.default_rng([self.seed, 0xF1D])
         return [self.draw(generator) for _ in range(count)]
+
+
+def divided(batch: Batch, sizes: Sequence[int], among: Processes, by: Literal["tasks", "rows"]) -> Batch:
+    """What of a batch is this process's; ``sizes`` are the numbers of rows of its tasks."""
+    tasks, rows = among.part(len(sizes)), among.part(sum(sizes))
+    if by == "tasks":
+        rows = Part(sum(sizes[: tasks.first]), sum(sizes[: tasks.last]), rows.total)
+    else:
+        tasks = Part(0, 0, len(sizes))
+    if not len(rows):
+        raise ValueError(
+            f"there are {among.world} processes for {len(sizes)} tasks of {rows.total} rows in a batch: start fewer, or "
+            "draw larger batches"
+        )
+    y, mask, index = (value[tasks.slice] for value in (batch.y, batch.mask, batch.index))
+    index = (index - rows.first).masked_fill(~mask, 0)
+    return replace(batch, y=y, mask=mask, index=index, rows=rows, tasks=tasks, among=among)
 
 
 def check_seed(seed: int) -> None:

@@ -16,6 +16,7 @@ from torch import Tensor
 from metaclust.data.sparse import SparseRows
 from metaclust.episodes import Task, collate
 from metaclust.model import ClusteringModel
+from metaclust.processes import ALONE, Processes
 
 
 def mean_error(values: Sequence[float] | NDArray[np.float64]) -> tuple[float, float]:
@@ -68,15 +69,32 @@ def evaluate(
     steps: int | None = None,
     seed: int = 0,
     block: int = 64,
+    among: Processes = ALONE,
 ) -> Evaluation:
     """Cluster each task by :meth:`ClusteringModel.infer` and compare with its categories.
 
-    Each row is encoded once, whatever tasks it is in.
+    Each row is encoded once, whatever tasks it is in. Several processes have a part of each block of tasks each, and
+    what they find is what one would find.
     """
-    rows, local = local_tasks(tasks)
-    z = model.transform(x[torch.from_numpy(rows)])
-    found = cluster_tasks(model, z, local, starts=starts, tol=tol, steps=steps, seed=seed, block=block)
-    return compare(tasks, found)
+    block = max(block, among.world)
+    own = [start + i for start in range(0, len(tasks), block) for i in part_of(among, tasks[start : start + block])]
+    figures = np.zeros((len(tasks), 3))
+    if own or not tasks:
+        chosen = [tasks[i] for i in own]
+        rows, local = local_tasks(chosen)
+        z = model.transform(x[torch.from_numpy(rows)])
+        inference = {"starts": starts, "tol": tol, "steps": steps, "seed": seed, "block": block}
+        sizes = [len(task.rows) for task in tasks]
+        found = cluster_tasks(model, z, local, **inference, among=among, sizes=sizes)  # type: ignore[arg-type]
+        part = compare(chosen, found)
+        figures[own] = np.stack((part.ari, part.found, part.true), 1)
+    ari, clusters, true = among.sum(torch.from_numpy(figures)).numpy().T
+    return Evaluation(ari, clusters.astype(np.int64), true.astype(np.int64))
+
+
+def part_of(among: Processes, tasks: Sequence[Task]) -> range:
+    part = among.part(len(tasks))
+    return range(part.first, part.last)
 
 
 def local_tasks(tasks: Sequence[Task]) -> tuple[NDArray[np.int64], list[Task]]:
@@ -98,16 +116,28 @@ def cluster_tasks(
     steps: int | None = None,
     seed: int = 0,
     block: int = 64,
+    among: Processes = ALONE,
+    sizes: Sequence[int] | None = None,
 ) -> list[NDArray[np.int64]]:
-    """The cluster of each row of each task, from the representations of all rows; many tasks at a time."""
+    """The cluster of each row of each task, from the representations of all rows; many tasks at a time.
+
+    Of several processes, ``tasks`` are this one's parts of the blocks of tasks of ``sizes`` rows.
+    """
     generator = torch.Generator().manual_seed(seed)
-    found = []
+    found: list[NDArray[np.int64]] = []
     with torch.random.fork_rng([]):
         torch.manual_seed(seed)
-        for start in range(0, len(tasks), block):
-            batch = collate(z.cpu(), tasks[start : start + block]).to(z.device)
+        sizes = [len(task.rows) for task in tasks] if sizes is None else sizes
+        for start in range(0, len(sizes), block):
+            every = sizes[start : start + block]
+            part = among.part(len(every))
+            some = tasks[len(found) : len(found) + len(part)]
+            if not some:
+                # In the last block alone, after which nothing is drawn.
+                break
+            batch = collate(z.cpu(), some, max(every)).to(z.device)
             posterior = model.infer(
-                batch.pad(batch.x), batch.mask, starts=starts, tol=tol, steps=steps, generator=generator
+                batch.pad(batch.x), batch.mask, starts=starts, tol=tol, steps=steps, generator=generator, part=part
             )
             hard = posterior.assignments.argmax(-1).cpu().numpy()
             found += [row[present] for row, present in zip(hard, batch.mask.cpu().numpy(), strict=True)]

@@ -20,6 +20,7 @@ from metaclust.mixture.spherical import Spherical
 from metaclust.mixture.statistics import accumulation_dtype
 from metaclust.model_config import ModelConfig
 from metaclust.networks import ImageEncoder, ResidualEncoder, TaskNetwork, VectorEncoder
+from metaclust.processes import Part, model_device
 from metaclust.starts import fit_columns, seed_numbers, seeded_logits
 
 
@@ -99,7 +100,7 @@ class ClusteringModel(nn.Module):
     @property
     def device(self) -> torch.device:
         """Where the weights are; the CPU for a model without any."""
-        return next((weight.device for weight in self.parameters()), torch.device("cpu"))
+        return model_device(self)
 
     def encode(self, x: Tensor) -> Float[Tensor, "rows s"]:
         """Representations z of rows (Eq. 1)."""
@@ -132,11 +133,16 @@ class ClusteringModel(nn.Module):
         return torch.stack([self.encode(copy) for copy in copies]).mean(0)
 
     def initial_logits(
-        self, z: Float[Tensor, "*task n s"], mask: Bool[Tensor, "*task n"] | None = None
+        self, z: Float[Tensor, "*task n s"], mask: Bool[Tensor, "*task n"] | None = None, part: Part | None = None
     ) -> Float[Tensor, "*task n k"]:
-        """By the task network (Eq. 3), or standard normal noise from torch's generator ("w/o f_R")."""
+        """By the task network (Eq. 3), or standard normal noise from torch's generator ("w/o f_R").
+
+        Where the tasks are a ``part`` of more, what is drawn for them is what would be drawn among all.
+        """
         if self.task_network is None:
-            return torch.randn((*z.shape[:-1], self.config.max_clusters), dtype=z.dtype, device=z.device)
+            shape = z.shape[:-1] if part is None else (part.total, z.shape[-2])
+            noise = torch.randn((*shape, self.config.max_clusters), dtype=z.dtype, device=z.device)
+            return noise if part is None else noise[part.slice]
         logits: Tensor = self.task_network(z, mask)
         return logits
 
@@ -146,6 +152,7 @@ class ClusteringModel(nn.Module):
         logits: Float[Tensor, "*task n k"],
         mask: Bool[Tensor, "*task n"] | None = None,
         seeded: int = 0,
+        part: Part | None = None,
     ) -> Float[Tensor, "steps *task n k"]:
         """The assignments at the start and after each of the T steps, differentiable: what training reads.
 
@@ -156,7 +163,7 @@ class ClusteringModel(nn.Module):
         family = self.family
         if self.config.inference == "em" or not isinstance(family, Spherical):
             if seeded:
-                logits = self._best_start(z, logits, mask, seeded)
+                logits = self._best_start(z, logits, mask, seeded, part)
             posteriors = islice(self._posteriors(z, logits, mask), self.config.steps)
             start = logits.softmax(-1).to(accumulation_dtype(z.device, z.dtype))
             r = torch.stack([start, *(p.assignments for p in posteriors)])
@@ -170,7 +177,8 @@ class ClusteringModel(nn.Module):
         r = softmax_of(logits).mT
         starts = r[:, None]
         if seeded:
-            starts = torch.cat((starts, softmax_of(self._seeded(z.detach(), mask, seeded)).mT.transpose(0, 1)), 1)
+            drawn = softmax_of(self._seeded(z.detach(), mask, seeded, part)).mT.transpose(0, 1)
+            starts = torch.cat((starts, drawn), 1)
         path = follow(features, starts, family, self.alpha, self.config.steps)
         best = torch.zeros(len(z), dtype=torch.int64, device=z.device)
         if seeded:
@@ -191,15 +199,18 @@ class ClusteringModel(nn.Module):
         steps: int | None = None,
         max_clusters: int | None = None,
         generator: torch.Generator | None = None,
+        part: Part | None = None,
     ) -> Posterior:
         """Cluster each task from several starts and keep, for each task, the one with the best bound.
 
         The first start is the model's own, the others are k-means++ seeds, from as many as there may be clusters
         down to two. Each goes on to convergence (``tol``, see :func:`variational_bayes`), in at most ``steps``
         steps (200). ``starts=1, tol=None`` is the paper's way: T steps from the network's assignments.
-        ``max_clusters`` allows for another number of clusters than the model was trained with.
+        ``max_clusters`` allows for another number of clusters than the model was trained with. Where the tasks are a
+        ``part`` of more, they start as they would among all.
         """
-        ends = self.ends(z, mask, starts=starts, tol=tol, steps=steps, max_clusters=max_clusters, generator=generator)
+        settings = {"starts": starts, "tol": tol, "steps": steps, "max_clusters": max_clusters}
+        ends = self.ends(z, mask, **settings, generator=generator, part=part)  # type: ignore[arg-type]
         best = next(ends)
         for other in ends:
             best = choose(best.exact_bound >= other.exact_bound, best, other)
@@ -216,6 +227,7 @@ class ClusteringModel(nn.Module):
         max_clusters: int | None = None,
         generator: torch.Generator | None = None,
         weight: float = 1.0,
+        part: Part | None = None,
     ) -> Iterator[Posterior]:
         """Where each of the starts of :meth:`infer` ends; each row counts as ``weight`` rows."""
         clusters = self.config.max_clusters if max_clusters is None else max_clusters
@@ -225,9 +237,9 @@ class ClusteringModel(nn.Module):
         if steps is not None and steps < 1:
             raise ValueError(f"steps={steps!r}: it must be 1 or more, or None")
         limit = steps if steps is not None else (self.config.steps if tol is None else 200)
-        yield self._end(z, fit_columns(self._own_logits(z, mask), clusters), mask, limit, tol, weight)
+        yield self._end(z, fit_columns(self._own_logits(z, mask, part), clusters), mask, limit, tol, weight)
         for seeds in seed_numbers(clusters, starts - 1):
-            yield self._end(z, seeded_logits(z, clusters, mask, generator, seeds), mask, limit, tol, weight)
+            yield self._end(z, seeded_logits(z, clusters, mask, generator, seeds, part), mask, limit, tol, weight)
 
     @torch.no_grad()
     def from_starts(
@@ -251,28 +263,34 @@ class ClusteringModel(nn.Module):
         return run(self._posteriors(z, logits, mask, weight), limit, tol)
 
     @torch.no_grad()
-    def _own_logits(self, z: Tensor, mask: Tensor | None) -> Tensor:
+    def _own_logits(self, z: Tensor, mask: Tensor | None, part: Part | None = None) -> Tensor:
         training = self.training
         self.eval()
         try:
-            return self.initial_logits(z, mask)
+            return self.initial_logits(z, mask, part)
         finally:
             self.train(training)
 
     @torch.no_grad()
     def _seeded(
-        self, z: Float[Tensor, "*task n s"], mask: Bool[Tensor, "*task n"] | None, seeded: int
+        self,
+        z: Float[Tensor, "*task n s"],
+        mask: Bool[Tensor, "*task n"] | None,
+        seeded: int,
+        part: Part | None = None,
     ) -> Float[Tensor, "starts *task n k"]:
         """Starts from k-means++ seeds; how many there are is drawn, too."""
         clusters = self.config.max_clusters
         numbers = torch.randint(min(2, clusters), clusters + 1, (seeded,)).reshape(-1, *[1] * (z.ndim - 2))
         masks = None if mask is None else mask.expand(seeded, *mask.shape)
-        return seeded_logits(z.expand(seeded, *z.shape), clusters, masks, seeds=numbers)
+        return seeded_logits(z.expand(seeded, *z.shape), clusters, masks, seeds=numbers, part=part)
 
-    def _best_start(self, z: Tensor, logits: Tensor, mask: Tensor | None, seeded: int) -> Float[Tensor, "*task n k"]:
+    def _best_start(
+        self, z: Tensor, logits: Tensor, mask: Tensor | None, seeded: int, part: Part | None = None
+    ) -> Float[Tensor, "*task n k"]:
         """For each task, ``logits`` or the best of ``seeded`` starts from seeds, by the bound after the steps."""
         with torch.no_grad():
-            candidates = torch.cat((logits[None], self._seeded(z, mask, seeded)))
+            candidates = torch.cat((logits[None], self._seeded(z, mask, seeded, part)))
             rows = z.expand(seeded + 1, *z.shape)
             masks = None if mask is None else mask.expand(seeded + 1, *mask.shape)
             posteriors = self._posteriors(rows, candidates, masks)

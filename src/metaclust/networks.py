@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from metaclust.data.sparse import SparseRows
+from metaclust.shared_layers import SharedBatchNorm2d, SharedDropout
 
 
 def feed_forward(inputs: int, outputs: int, hidden: int = 256, dropout: float = 0.1) -> nn.Sequential:
@@ -28,7 +29,7 @@ def feed_forward(inputs: int, outputs: int, hidden: int = 256, dropout: float = 
 
 def dropped(share: float) -> nn.Module:
     """Dropout; of a share of zero torch would still draw and multiply."""
-    return nn.Dropout(share) if share else nn.Identity()
+    return SharedDropout(share) if share else nn.Identity()
 
 
 class VectorEncoder(nn.Module):
@@ -123,7 +124,7 @@ class ImageEncoder(nn.Module):
         for _ in range(4):
             blocks += [
                 nn.Conv2d(channels, filters, 3, stride=2 if strided else 1, padding=1, bias=False),
-                nn.BatchNorm2d(filters),
+                SharedBatchNorm2d(filters),
                 nn.ReLU(),
             ]
             if not strided:
@@ -196,7 +197,7 @@ class ImageDecoder(nn.Module):
             outputs = filters if i > 1 else channels
             blocks.append(nn.ConvTranspose2d(filters, outputs, 3, stride=2, padding=1, output_padding=odd, bias=i == 1))
             if i > 1:
-                blocks += [nn.BatchNorm2d(filters), nn.ReLU()]
+                blocks += [SharedBatchNorm2d(filters), nn.ReLU()]
         self.blocks = nn.Sequential(*blocks)
         self.blocks.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from metaclust.checkpoint import CheckpointError, read_tensors, write_tensors
 from metaclust.model import ClusteringModel
+from metaclust.processes import ALONE, Processes
 
 
 @dataclass
@@ -42,9 +43,33 @@ class RunFolder:
         self._file: TextIO | None = None
 
     def open(
-        self, model: ClusteringModel, optimizer: torch.optim.Optimizer, best: dict[str, Tensor], resume: bool
+        self,
+        model: ClusteringModel,
+        optimizer: torch.optim.Optimizer,
+        best: dict[str, Tensor],
+        resume: bool,
+        among: Processes = ALONE,
     ) -> Run:
-        """Start anew, or put model, optimizer and best weights where the run was; returns its state."""
+        """Start anew, or put model, optimizer and best weights where the run was; returns its state.
+
+        Of several processes the main one puts the folder in order, then all read it.
+        """
+        if among.main:
+            self._prepare(resume)
+        among.wait()
+        state = self._restore(model, optimizer, best) if resume and self.checkpoint.exists() else Run()
+        steps = among.whole(torch.tensor([state.step]), among.part(among.world))
+        if bool((steps != steps[0]).any()):
+            raise CheckpointError(
+                f"{self.folder} is at steps {steps.tolist()} for the processes in their order: it must be a folder "
+                "that all of them see"
+            )
+        if among.main:
+            self._forget_after(state)
+        return state
+
+    def _prepare(self, resume: bool) -> None:
+        """Make the folder, without what an interrupted run left unfinished; a run that is not resumed is an error."""
         self.folder.mkdir(parents=True, exist_ok=True)
         for unfinished in self.folder.glob(f".{self.checkpoint.name}.*"):
             unfinished.unlink()
@@ -53,10 +78,11 @@ class RunFolder:
                 raise FileExistsError(
                     f"{self.folder} holds a training run already: pass resume=True to go on with it, or another folder"
                 )
-            return Run()
-        if not self.checkpoint.exists():
+        elif not self.checkpoint.exists():
             self.metrics.unlink(missing_ok=True)
-            return Run()
+
+    def _restore(self, model: ClusteringModel, optimizer: torch.optim.Optimizer, best: dict[str, Tensor]) -> Run:
+        """Put model, optimizer and best weights where the run was."""
         tensors, header = read_tensors(self.checkpoint, "run")
         before, now = flattened(header["settings"]), flattened(self.settings)
         changed = sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
@@ -73,9 +99,7 @@ class RunFolder:
             moments.setdefault(int(index), {})[key] = value
         optimizer.load_state_dict({"state": moments, "param_groups": header["groups"]})
         validations = [(step, ari) for step, ari in header["run"]["validations"]]
-        state = Run(**{**header["run"], "validations": validations})
-        self._forget_after(state)
-        return state
+        return Run(**{**header["run"], "validations": validations})
 
     def save(
         self, model: ClusteringModel, optimizer: torch.optim.Optimizer, best: dict[str, Tensor], state: Run

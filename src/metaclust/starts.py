@@ -7,6 +7,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional
 
+from metaclust.processes import Part
+
 EMPTY = -1e9
 """The logit of a cluster that starts without rows: far below any other, and finite."""
 
@@ -35,11 +37,13 @@ def seeded_logits(
     mask: Bool[Tensor, "*task n"] | None = None,
     generator: torch.Generator | None = None,
     seeds: int | Int[Tensor, "*#task"] | None = None,
+    part: Part | None = None,
 ) -> Float[Tensor, "*task n k"]:
     """Initial logits from k-means++ seeds: rows drawn one after another, far from those drawn before.
 
     The logits are -||z - seed_k||^2 / 2, those of unit-variance components at the seeds. With fewer ``seeds``
-    than ``clusters``, a number or one for each task, the other clusters start empty.
+    than ``clusters``, a number or one for each task, the other clusters start empty. Where the tasks are a ``part`` of
+    more, they get the rows that they would get among all.
     """
     numbers = torch.as_tensor(clusters if seeds is None else seeds).expand(z.shape[:-2]).reshape(-1)
     flat = z.reshape(-1, *z.shape[-2:])
@@ -49,7 +53,10 @@ def seeded_logits(
     nearest = weight
     distances: list[Tensor] = []
     many = int(numbers.max())
-    draws = torch.rand((many, len(flat), 1), dtype=torch.float64, generator=generator).to(z.device, z.dtype)
+    shape = (many, len(flat), 1) if part is None else (many, *z.shape[:-3], part.total, 1)
+    draws = torch.rand(shape, dtype=torch.float64, generator=generator).to(z.device, z.dtype)
+    if part is not None:
+        draws = draws[..., part.slice, :].reshape(many, -1, 1)
     for draw in draws:
         # Where all rows lie on seeds already, any row is drawn.
         total = torch.add(nearest, weight, alpha=ANY).cumsum(-1)

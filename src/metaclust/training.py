@@ -25,8 +25,10 @@ from metaclust.mixture.inference import softmax_of
 from metaclust.model import ClusteringModel
 from metaclust.model_config import Preset
 from metaclust.objectives import Distance, continuous_ari, prototypical_loss
+from metaclust.processes import current, dividing
 from metaclust.progress import TrainingBar
 from metaclust.runs import Run, RunFolder
+from metaclust.shared_layers import check_norms
 
 Loss = Callable[[ClusteringModel, Batch, "TrainingConfig"], tuple[Tensor, dict[str, float]]]
 Validate = Callable[[ClusteringModel, Tensor | SparseRows, Sequence[Task], "TrainingConfig"], float]
@@ -136,9 +138,19 @@ def train(
 
     ``objective`` is what the ``steps`` after the pretraining minimise, and how weights are compared: without one, the
     continuous ARI. ``pretraining`` draws the batches of the pretraining, where they are others than those after it.
+
+    Within :func:`process_group`, the processes that torchrun started divide the tasks of each step, and the rows of
+    each step of the pretraining; the first of them writes.
     """
     config = config or TrainingConfig()
-    objective = objective or Objective("ari", ari_loss, validate)
+    objective = objective or Objective("ari", ari_loss, validate, divides=True)
+    among = current()
+    if config.steps and not objective.divides and among.world > 1:
+        raise ValueError(f"objective={objective.name!r} cannot be divided over {among.world} processes: start one")
+    if config.steps:
+        sampler.check_divides(among)
+    check_norms(model, among)
+    among.take_mains(model)
     store = (
         RunFolder(Path(folder), run_settings(model, sampler, config, objective, pretraining))
         if folder is not None
@@ -149,14 +161,16 @@ def train(
     optimizer = new_optimizer(model, config)
     best = snapshot(model)
     if store is not None:
-        state = store.open(model, optimizer, best, resume)
-        if state.step == 0:
+        state = store.open(model, optimizer, best, resume, among)
+        if not among.main:
+            store = None
+        elif state.step == 0:
             store.save(model, optimizer, best, state)
     total = config.pretrain_steps + config.steps
     started = time.perf_counter() - state.seconds
     with (
         torch.random.fork_rng([device] if device.type == "cuda" else []),
-        TrainingBar(total, state.step) if progress else nullcontext() as bar,
+        TrainingBar(total, state.step) if progress and among.main else nullcontext() as bar,
         store or nullcontext(),
     ):
         while not state.finished:
@@ -177,14 +191,17 @@ def train(
             for group in optimizer.param_groups:
                 group["lr"] = learning_rate(config, state.step)
             model.train()
-            batch = (pretraining if first and pretraining else sampler).batch(state.step).to(device)
-            loss, parts = (proto_loss if first else objective.loss)(model, batch, config)
+            tasks = pretraining if first and pretraining else sampler
+            batch = tasks.batch(state.step, among, "rows" if first else "tasks").to(device)
+            with dividing(among, batch.rows, batch.tasks):
+                loss, parts = (proto_loss if first else objective.loss)(model, batch, config)
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
+            parts = among.sum_gradients(model, parts)
             norm = clip_grad_norm_(model.parameters(), math.inf if config.clip is None else config.clip)
-            if not bool(loss.isfinite() & norm.isfinite()):
+            if not (math.isfinite(parts["loss"]) and bool(norm.isfinite())):
                 raise FloatingPointError(
-                    f"at step {state.step} the loss became {loss.item()} and its gradient {norm.item()}: lower "
+                    f"at step {state.step} the loss became {parts['loss']} and its gradient {norm.item()}: lower "
                     f"learning_rate={config.learning_rate}, or check the rows for extreme values"
                 )
             optimizer.step()
@@ -215,8 +232,8 @@ def proto_loss(
     model: ClusteringModel, batch: Batch, _: TrainingConfig | None = None
 ) -> tuple[Tensor, dict[str, float]]:
     """A step of the pretraining. The categories of all tasks of the batch are told apart, which is harder than each
-    task by itself, and so teaches more."""
-    loss = prototypical_loss(model.encode(batch.x), batch.category)
+    task by itself, and so teaches more. Over several processes, what they return adds up to the loss."""
+    loss = prototypical_loss(batch.of_all(model.encode(batch.x)), batch.category) / batch.among.world
     return loss, {"loss": float(loss.detach())}
 
 
@@ -224,20 +241,23 @@ def ari_loss(model: ClusteringModel, batch: Batch, config: TrainingConfig) -> tu
     """A step of the training: minus the continuous ARI, through the inference (Algorithm 2, lines 7 and 8).
 
     Where all rows are in one cluster the ARI after the last step has no gradient. The ARI of the earlier steps,
-    the network's own initial assignments first of all, and the prototypical loss still have one there.
+    the network's own initial assignments first of all, and the prototypical loss still have one there. Over several
+    processes, what they return adds up to the loss.
     """
+    part = batch.tasks
+    share, tasks = (1.0, len(batch.y)) if part is None else (part.share, part.total)
     encoded = model.encode(batch.x)
     z = batch.pad(encoded)
-    rows = z if config.task_clip is None else LimitedGradient.apply(z, config.task_clip / len(z))
-    logits = model.initial_logits(rows, batch.mask)
+    rows = z if config.task_clip is None else LimitedGradient.apply(z, config.task_clip / tasks)
+    logits = model.initial_logits(rows, batch.mask, part)
     own = softmax_of(logits)
-    r = model.trajectory(rows, logits, batch.mask, config.seeded)
+    r = model.trajectory(rows, logits, batch.mask, config.seeded, part)
     r = r[-1:] if config.objective == "last-step" else torch.cat((own[None], r[1:]))
     ari = continuous_ari(r, batch.y, batch.mask, config.distance).mean(1)
-    loss = 1 - ari.mean()
-    parts = {"ari": float(ari[-1].detach())}
+    loss = share * (1 - ari.mean())
+    parts = {"ari": share * float(ari[-1].detach())}
     if config.proto_weight:
-        proto = prototypical_loss(encoded, batch.category)
+        proto = prototypical_loss(batch.of_all(encoded), batch.category) / batch.among.world
         loss = loss + config.proto_weight * proto
         parts["proto"] = float(proto.detach())
     return loss, {"loss": float(loss.detach()), **parts}
@@ -258,8 +278,8 @@ class LimitedGradient(torch.autograd.Function):
 
 
 def validate(model: ClusteringModel, x: Tensor | SparseRows, tasks: Sequence[Task], config: TrainingConfig) -> float:
-    """The mean ARI of hard assignments over ``tasks``."""
-    return float(evaluate(model, x, tasks, starts=config.validation_starts).ari.mean())
+    """The mean ARI of hard assignments over ``tasks``, which several processes divide."""
+    return float(evaluate(model, x, tasks, starts=config.validation_starts, among=current()).ari.mean())
 
 
 @dataclass(frozen=True)
@@ -269,6 +289,8 @@ class Objective:
     name: str
     loss: Loss
     validate: Validate
+    divides: bool = False
+    """Whether several processes may have a part of the tasks each; what their losses return then adds up."""
 
 
 def run_settings(

@@ -1,0 +1,103 @@
+"""Layers whose values depend on all rows of a step: divided over processes, they are what they are in one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from metaclust.processes import Processes, division
+
+
+class SharedDropout(nn.Dropout):
+    """Dropout; of a step that is divided, what is dropped is drawn for all rows, and the own part taken."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        step = division()
+        part = step.part_of(len(x)) if step is not None and self.training else None
+        if part is None:
+            return super().forward(x)
+        # As torch draws it on the CPU.
+        kept = torch.empty((part.total, *x.shape[1:]), dtype=x.dtype, device=x.device).bernoulli_(1 - self.p)
+        return x * kept[part.slice].div_(1 - self.p)
+
+
+class SharedBatchNorm2d(nn.BatchNorm2d):
+    """Batch normalisation; of a step that is divided, by the mean and variance of the rows of all processes.
+
+    torch's SyncBatchNorm is for GPUs alone.
+    """
+
+    def forward(self, x: Float[Tensor, "rows c h w"]) -> Float[Tensor, "rows c h w"]:
+        step = division()
+        if step is None or not self.training:
+            return super().forward(x)
+        y, mean, variance, count = Normalised.apply(x, self.weight, self.bias, self.eps, step.among)
+        self.remember(mean, variance, count)
+        return y  # type: ignore[no-any-return]
+
+    @torch.no_grad()
+    def remember(self, mean: Tensor, variance: Tensor, count: Tensor) -> None:
+        """What normalises after the training, as torch keeps it."""
+        if self.running_mean is None or self.running_var is None or self.num_batches_tracked is None:
+            return
+        self.num_batches_tracked.add_(1)
+        share = 1 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
+        unbiased = variance * (count / (count - 1).clamp_min(1))
+        self.running_mean.lerp_(mean.to(self.running_mean), share)
+        self.running_var.lerp_(unbiased.to(self.running_var), share)
+
+
+class Normalised(torch.autograd.Function):
+    """Rows normalised by the mean and variance over those of all processes: one message on the way, one back.
+
+    Gradients of weight and bias are those of the own rows, to be summed with all others.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, eps: float, among: Processes
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        channels, count = x.shape[1], x.numel() // x.shape[1]
+        variance, mean = torch.var_mean(x, (0, 2, 3), correction=0)
+        own = torch.cat((mean, variance, mean.new_tensor([count]))).double()
+        part = among.part(among.world)
+        means, variances, counts = among.whole(own[None], part).split((channels, channels, 1), 1)
+        total = counts.sum()
+        mean = (counts * means).sum(0) / total
+        # Around the common mean: no difference of large squares.
+        variance = (counts * (variances + (means - mean).square())).sum(0) / total
+        scale = (variance + eps).rsqrt().to(x.dtype)
+        normal = (x - along(mean.to(x.dtype))) * along(scale)
+        ctx.save_for_backward(normal, weight, scale, total)
+        ctx.among = among
+        ctx.mark_non_differentiable(mean, variance, total)
+        return torch.addcmul(along(bias), normal, along(weight)), mean, variance, total
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, gradient: Tensor, *_: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
+        normal, weight, scale, total = ctx.saved_tensors
+        of_bias = gradient.sum((0, 2, 3))
+        of_weight = (gradient * normal).sum((0, 2, 3))
+        means = ctx.among.sum(torch.stack((of_bias, of_weight)).double()) / total
+        bias, along_normal = (along(value.to(gradient.dtype)) for value in means)
+        back = along(weight * scale) * (gradient - bias - normal * along_normal)
+        return back, of_weight, of_bias, None, None
+
+
+def along(values: Float[Tensor, " c"]) -> Float[Tensor, "c 1 1"]:
+    """One value for each channel of an image."""
+    return values[:, None, None]
+
+
+def check_norms(model: nn.Module, among: Processes) -> None:
+    """A layer that would normalise over the rows of one of several processes is an error."""
+    for name, layer in model.named_modules() if among.world > 1 else ():
+        if isinstance(layer, nn.modules.batchnorm._BatchNorm) and not isinstance(layer, SharedBatchNorm2d):
+            raise ValueError(
+                f"{name} normalises over the rows of one of {among.world} processes: use SharedBatchNorm2d or a layer "
+                "that looks at single rows (LayerNorm, GroupNorm), or start one process"
+            )
