@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from metaclust.model import ClusteringModel
     from metaclust.model_config import ModelConfig
     from metaclust.objectives import prototypical_loss, soft_ari
+    from metaclust.processes import process_group
     from metaclust.training import TrainingConfig, train
 
 __version__ = "0.1.0"
@@ -85,6 +86,7 @@ WHERE = {
         "prototypical_loss",
         "soft_ari",
     ),
+    "metaclust.processes": ("process_group",),
     "metaclust.training": (
         "TrainingConfig",
         "train",
@@ -124,6 +126,7 @@ __all__ = [
     "load_dataset",
     "load_model",
     "preparation_from",
+    "process_group",
     "prototypical_loss",
     "read_data",
     "rows_from_array",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import sys
 import warnings
@@ -64,7 +65,10 @@ def about(
     """Learn how to cluster from known categories, then find new ones in unlabelled data."""
 
 
-@app.command(epilog="Example: metaclust train tickets.csv --label topic --out tickets.safetensors")
+@app.command(
+    epilog="Example: metaclust train tickets.csv --label topic --out tickets.safetensors. In two processes: torchrun "
+    "--nproc-per-node=2 -m metaclust train tickets.csv ..."
+)
 def train(
     data: DataPath,
     out: Annotated[Path, typer.Option(help="Where to write the model.")],
@@ -93,37 +97,40 @@ def train(
 ) -> None:
     """Learn how to cluster from labelled data of known categories."""
     from metaclust.commands import train_model
+    from metaclust.processes import process_group, started_with
 
-    command = shlex.join(["metaclust", *sys.argv[1:]])
-    facts = train_model(
-        data,
-        out,
-        reading={
-            "label": label,
-            "kind": kind,
-            "text": text_column,
-            "columns": [name.strip() for name in columns.split(",")] if columns else None,
-            "missing": missing,
-            "on_error": "skip" if skip_broken else None,
-            "size": size,
-        },
-        settings={
-            "max_clusters": max_clusters,
-            "encoder": encoder,
-            "choose": choose,
-            "pretrain_steps": pretrain_steps,
-            "steps": steps,
-            "text": text_as,
-            "embedding_model": embedding_model,
-            "seed": seed or 0,
-            "device": device,
-            "progress": not quiet,
-        },
-        resume=resume,
-        force=force,
-        go_on=command if resume else f"{command} --resume",
-    )
-    show(facts, as_json)
+    command = shlex.join([*started_with(), *sys.argv[1:]])
+    with process_group(device) as among:
+        facts = train_model(
+            data,
+            out,
+            reading={
+                "label": label,
+                "kind": kind,
+                "text": text_column,
+                "columns": [name.strip() for name in columns.split(",")] if columns else None,
+                "missing": missing,
+                "on_error": "skip" if skip_broken else None,
+                "size": size,
+            },
+            settings={
+                "max_clusters": max_clusters,
+                "encoder": encoder,
+                "choose": choose,
+                "pretrain_steps": pretrain_steps,
+                "steps": steps,
+                "text": text_as,
+                "embedding_model": embedding_model,
+                "seed": seed or 0,
+                "device": device,
+                "progress": not quiet,
+            },
+            resume=resume,
+            force=force,
+            go_on=command if resume else f"{command} --resume",
+        )
+    if among.main:
+        show(facts, as_json)
 
 
 @app.command(epilog="Example: metaclust cluster tickets.safetensors new.csv --out clusters.csv --report clusters.html")
@@ -280,8 +287,9 @@ def show(facts: dict[str, Any], as_json: bool) -> None:
 
 
 def remark(message: Warning | str, *_: object, **__: object) -> None:
-    """A warning as one line, without the lines of code that gave it."""
-    typer.secho(f"metaclust: {message}", fg=typer.colors.YELLOW, err=True)
+    """A warning as one line, without the lines of code that gave it; of several processes, one tells it."""
+    if os.environ.get("RANK", "0") == "0":
+        typer.secho(f"metaclust: {message}", fg=typer.colors.YELLOW, err=True)
 
 
 def main() -> None:
@@ -290,5 +298,6 @@ def main() -> None:
     try:
         app()
     except (ValueError, TypeError, OSError, ImportError, FloatingPointError) as error:
-        typer.secho(f"metaclust: {error}", fg=typer.colors.RED, err=True)
+        which = "" if int(os.environ.get("WORLD_SIZE", "1")) == 1 else f" (process {os.environ.get('RANK')})"
+        typer.secho(f"metaclust{which}: {error}", fg=typer.colors.RED, err=True)
         raise SystemExit(2) from None

@@ -20,6 +20,7 @@ from metaclust.data.sources import read_data
 from metaclust.devices import choose_device
 from metaclust.episodes import TaskSampler
 from metaclust.estimator import MetaClusterer
+from metaclust.processes import current
 
 TABLES: dict[str, Callable[[pl.DataFrame, Path], object]] = {
     ".csv": lambda frame, path: frame.write_csv(path),
@@ -31,15 +32,17 @@ TABLES: dict[str, Callable[[pl.DataFrame, Path], object]] = {
 def train_model(
     data: Path, out: Path, *, reading: dict[str, Any], settings: dict[str, Any], resume: bool, force: bool, go_on: str
 ) -> dict[str, Any]:
-    """Train and write the model. The run is kept beside it until it is done; ``go_on`` is the command to resume it."""
-    writable(out, force)
+    """Train and write the model. The run is kept beside it until it is done; ``go_on`` is the command to resume it.
+
+    Of several processes all train, and the main one writes and tells.
+    """
+    among = current()
     run = out.with_name(f"{out.name}.run")
-    if run.exists() and not resume:
-        if not force:
-            raise FileExistsError(
-                f"{run} holds a run that was interrupted: go on with --resume, or start anew with --force"
-            )
-        shutil.rmtree(run)
+    if among.main:
+        writable(out, force)
+        clear_run(run, resume, force)
+    among.wait()
+    settings = {**settings, "progress": settings["progress"] and among.main}
     choose_device(settings["device"])
     estimator = MetaClusterer(**settings)
     estimator.check_settings()
@@ -54,12 +57,13 @@ def train_model(
     try:
         estimator.fit(rows, folder=run, resume=resume)
     except KeyboardInterrupt:
-        Console(stderr=True, soft_wrap=True, highlight=False).print(
+        Console(stderr=True, soft_wrap=True, highlight=False, quiet=not among.main).print(
             f"\nStopped. Nothing is lost up to the last checkpoint; go on with: {go_on}", markup=False
         )
         raise SystemExit(130) from None
-    estimator.save(out)
-    shutil.rmtree(run)
+    if among.main:
+        estimator.save(out)
+        shutil.rmtree(run)
     for words in estimator.decisions_:
         told.print(words, markup=False)
     facts: dict[str, Any] = {
@@ -71,6 +75,16 @@ def train_model(
     if estimator.run_.best_step >= 0:
         facts["validation ARI"] = round(estimator.run_.best, 4)
     return facts
+
+
+def clear_run(run: Path, resume: bool, force: bool) -> None:
+    """A run that was interrupted and is not resumed is an error, or with ``force`` removed."""
+    if run.exists() and not resume:
+        if not force:
+            raise FileExistsError(
+                f"{run} holds a run that was interrupted: go on with --resume, or start anew with --force"
+            )
+        shutil.rmtree(run)
 
 
 def cluster_data(

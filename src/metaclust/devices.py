@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import torch
 
+from metaclust.processes import current
+
 
 def choose_device(device: str | torch.device = "auto") -> torch.device:
     """The device named, or with "auto" the first there is of CUDA, MPS and the CPU.
+
+    Within :func:`process_group`, CUDA is the GPU that is this process's, and there is no MPS.
 
     >>> choose_device("cpu")
     device(type='cpu')
@@ -14,7 +18,7 @@ def choose_device(device: str | torch.device = "auto") -> torch.device:
     if device == "auto":
         if torch.cuda.is_available():
             return torch.device("cuda")
-        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+        return torch.device("mps" if torch.backends.mps.is_available() and current().world == 1 else "cpu")
     try:
         chosen = torch.device(device)
     except RuntimeError as error:

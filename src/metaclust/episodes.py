@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -86,8 +86,8 @@ class Batch:
         return padded.masked_fill(~self.mask[..., None], 0)
 
     def to(self, device: torch.device) -> Batch:
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return Batch(**{n: v.to(device, non_blocking=True) if isinstance(v, Tensor) else v for n, v in values.items()})
+        values: dict[str, Any] = {name: v for name, v in vars(self).items() if isinstance(v, Tensor)}
+        return replace(self, **{name: value.to(device, non_blocking=True) for name, value in values.items()})
 
     def of_all(self, z: Float[Tensor, "m s"]) -> Float[Tensor, "all s"]:
         """What was computed for the own rows, and for those of all other processes; the gradient finds its way back."""
@@ -245,8 +245,8 @@ def divided(batch: Batch, sizes: Sequence[int], among: Processes, by: Literal["t
         tasks = Part(0, 0, len(sizes))
     if not len(rows):
         raise ValueError(
-            f"there are {among.world} processes for {len(sizes)} tasks of {rows.total} rows in a batch: start fewer, or "
-            "draw larger batches"
+            f"there are {among.world} processes for {len(sizes)} tasks of {rows.total} rows in a batch: start fewer, "
+            "or draw larger batches"
         )
     y, mask, index = (value[tasks.slice] for value in (batch.y, batch.mask, batch.index))
     index = (index - rows.first).masked_fill(~mask, 0)

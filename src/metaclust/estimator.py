@@ -38,6 +38,7 @@ from metaclust.inputs import as_rows, canonical_order, is_numeric_matrix
 from metaclust.mixture.inference import Components
 from metaclust.model import ClusteringModel
 from metaclust.model_config import ModelConfig, Preset
+from metaclust.processes import current
 from metaclust.recipe import EncoderChoice, Recipe, learn
 from metaclust.search import Search, find_clusters, learned_choice
 from metaclust.settings import check_count, check_settings
@@ -186,7 +187,7 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
                 choice_tasks=int(self.choice_tasks),
                 folder=folder,
                 resume=resume,
-                progress=self.progress,
+                progress=self.progress and current().main,
             )
         )
         self.model_, self.run_, self.decisions_ = learned.model, learned.run, learned.decisions

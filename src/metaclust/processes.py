@@ -60,10 +60,6 @@ class Processes:
         """The one that writes files and talks."""
         return self.rank == 0
 
-    @property
-    def name(self) -> str:
-        return f"process {self.rank} of {self.world}, counting from 0"
-
     def part(self, total: int) -> Part:
         """What is this process's of ``total`` things: about as many as every other's.
 
@@ -163,6 +159,13 @@ def process_group(device: str | torch.device = "auto", timeout: timedelta = TIME
             distributed.destroy_process_group()
 
 
+def started_with() -> list[str]:
+    """The command that started this process, up to its arguments."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        return ["metaclust"]
+    return ["torchrun", f"--nproc-per-node={os.environ.get('LOCAL_WORLD_SIZE', '1')}", "-m", "metaclust"]
+
+
 def own_device(device: str | torch.device, world: int) -> torch.device:
     """The CPU, or this process's own GPU of its machine."""
     wanted = str(device).split(":")[0]
@@ -186,9 +189,9 @@ def others_named(processes: Processes) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        reason = str(error).splitlines()[0]
         raise OtherProcessError(
-            f"another process stopped or did not answer: see its own message, then go on with --resume ({reason})"
+            f"another of {processes.world} processes stopped, or did not answer in time: look for its own message; a "
+            "run that keeps a folder can be resumed"
         ) from error
 
 

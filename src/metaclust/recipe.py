@@ -23,6 +23,7 @@ from metaclust.evaluation import compare, local_tasks
 from metaclust.model import ClusteringModel
 from metaclust.model_config import ModelConfig
 from metaclust.networks import ResidualEncoder
+from metaclust.processes import current
 from metaclust.progress import CountBar
 from metaclust.runs import Run
 from metaclust.training import TrainingConfig, train
@@ -206,10 +207,10 @@ def choose_encoder(recipe: Recipe, decide: Callable[[str], None]) -> Literal["ne
     short = replace(recipe.training, pretrain_steps=min(recipe.training.pretrain_steps, COMPARED_STEPS), steps=0)
     wide = wide_batches(recipe.sampler)
     train(network, recipe.sampler, None, short, progress=recipe.progress, pretraining=wide)
-    ari = {
-        name: separation(model, recipe.sampler.x, recipe.validation)
-        for name, model in (("residual", residual), ("network", network))
-    }
+    reached = [separation(model, recipe.sampler.x, recipe.validation) for model in (residual, network)]
+    # Processes on different machines may round differently, and must decide alike.
+    agreed: list[float] = current().of_main(torch.tensor(reached, dtype=torch.float64)).tolist()
+    ari = dict(zip(("residual", "network"), agreed, strict=True))
     chosen = "residual" if ari["residual"] >= ari["network"] else "network"
     decide(
         f"The encoder is {chosen!r}: on categories kept from training, Ward's method told their number reaches an ARI "
