@@ -163,9 +163,9 @@ def test_the_command_line_in_two_processes_writes_the_model_of_one(tmp_path):
     assert one.get_params() == {**two.get_params(), "progress": False}
     for name, value in one.model_.state_dict().items():
         # The pretraining does not depend on where all representations are: Adam makes steps of what rounding leaves of
-        # that gradient, each of at most the learning rate; in single weights the task network does, too.
-        tolerance = 1e-3 if name == "encoder.network.6.bias" else 2e-5
-        assert (two.model_.state_dict()[name] - value).abs().mean() < tolerance, name
+        # that gradient, each of up to the learning rate of 1e-3, and the task network follows. Others agree to 1e-5.
+        noisy = name == "encoder.network.6.bias" or name.startswith("task_network")
+        assert (two.model_.state_dict()[name] - value).abs().mean() < (1e-3 if noisy else 1e-5), name
 
 
 def test_a_process_names_itself_when_it_fails(monkeypatch, capsys):

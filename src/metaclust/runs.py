@@ -93,9 +93,14 @@ class RunFolder:
             )
         model.load_state_dict(part(tensors, "model."))
         best.update(part(tensors, "best."))
+        weights = [weight for group in optimizer.param_groups for weight in group["params"]]
         moments: dict[int, dict[str, Tensor]] = {}
         for name, value in part(tensors, "optimizer.").items():
             index, key = name.split(".")
+            weight = weights[int(index)]
+            if value.shape == weight.shape:
+                # In the weight's order in memory, which may be channels-last: Adam's one pass goes by places in memory.
+                value = torch.empty_like(weight, device=value.device, dtype=value.dtype).copy_(value)
             moments.setdefault(int(index), {})[key] = value
         optimizer.load_state_dict({"state": moments, "param_groups": header["groups"]})
         validations = [(step, ari) for step, ari in header["run"]["validations"]]
