@@ -232,7 +232,8 @@ def ari_loss(model: ClusteringModel, batch: Batch, config: TrainingConfig) -> tu
     logits = model.initial_logits(rows, batch.mask)
     own = softmax_of(logits)
     r = model.trajectory(rows, logits, batch.mask, config.seeded)
-    r = r[-1:] if config.objective == "last-step" else torch.cat((own[None], r[1:]))
+    # In the layout in which the columns of r are sorted.
+    r = r[-1:] if config.objective == "last-step" else torch.cat((own.mT[None], r.mT[1:])).mT
     ari = continuous_ari(r, batch.y, batch.mask, config.distance).mean(1)
     loss = 1 - ari.mean()
     parts = {"ari": float(ari[-1].detach())}
