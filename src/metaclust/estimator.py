@@ -224,7 +224,7 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             )
         return Clustering(
             labels=found.labels[back],
-            probabilities=found.probabilities[back],
+            confidence=found.confidence[back],
             representations=z,
             components=found.components,
             bound=found.bound,

@@ -181,6 +181,20 @@ def check_assignments(r: Tensor, y: Tensor, mask: Tensor | None, distance: str) 
         raise ValueError("r holds NaN or infinity: pass assignments in [0, 1]")
 
 
+class LimitedGradient(torch.autograd.Function):
+    """The identity; going back, the gradient of each task is scaled down to a largest norm."""
+
+    @staticmethod
+    def forward(ctx: Any, z: Float[Tensor, "b n s"], limit: float) -> Float[Tensor, "b n s"]:
+        ctx.limit = limit
+        return z.view_as(z)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        norm = gradient.flatten(1).norm(dim=1)[:, None, None]
+        return gradient * (ctx.limit / norm.clamp_min(ctx.limit)), None
+
+
 def prototypical_loss(
     z: Float[Tensor, "*task n s"], y: Integer[Tensor, "*task n"], mask: Bool[Tensor, "*task n"] | None = None
 ) -> Float[Tensor, "*task"]:

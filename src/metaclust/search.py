@@ -51,7 +51,7 @@ class Found:
     """Clusters of rows, numbered by size."""
 
     labels: NDArray[np.int64]
-    probabilities: NDArray[np.float64]
+    confidence: NDArray[np.float64]
     components: Components
     bound: float
     starts: tuple[Start, ...]
@@ -218,8 +218,7 @@ def found_with(
 ) -> Found:
     """The rows in these clusters, without those that are empty or too small."""
     while True:
-        probabilities = components.probabilities(z)
-        labels = probabilities.argmax(1)
+        labels, confidence = components.assigned(z)
         sizes = np.bincount(labels, minlength=len(components.weights))
         smallest = int(sizes.argmin())
         if len(sizes) == 1 or sizes[smallest] >= max(1, min_cluster_size):
@@ -232,4 +231,4 @@ def found_with(
     order = np.lexsort((first, -sizes))
     number = np.empty_like(order)
     number[order] = np.arange(len(order))
-    return Found(number[labels], probabilities[:, order], components.take(order), bound, starts, weight)
+    return Found(number[labels], confidence, components.take(order), bound, starts, weight)

@@ -13,7 +13,6 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from jaxtyping import Float
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
@@ -24,7 +23,7 @@ from metaclust.evaluation import evaluate
 from metaclust.mixture.inference import softmax_of
 from metaclust.model import ClusteringModel
 from metaclust.model_config import Preset
-from metaclust.objectives import Distance, continuous_ari, prototypical_loss
+from metaclust.objectives import Distance, LimitedGradient, continuous_ari, prototypical_loss
 from metaclust.processes import current, dividing
 from metaclust.progress import TrainingBar
 from metaclust.runs import Run, RunFolder
@@ -252,7 +251,8 @@ def ari_loss(model: ClusteringModel, batch: Batch, config: TrainingConfig) -> tu
     logits = model.initial_logits(rows, batch.mask, part)
     own = softmax_of(logits)
     r = model.trajectory(rows, logits, batch.mask, config.seeded, part)
-    r = r[-1:] if config.objective == "last-step" else torch.cat((own[None], r[1:]))
+    # In the layout in which the columns of r are sorted.
+    r = r[-1:] if config.objective == "last-step" else torch.cat((own.mT[None], r.mT[1:])).mT
     ari = continuous_ari(r, batch.y, batch.mask, config.distance).mean(1)
     loss = share * (1 - ari.mean())
     parts = {"ari": share * float(ari[-1].detach())}
@@ -261,20 +261,6 @@ def ari_loss(model: ClusteringModel, batch: Batch, config: TrainingConfig) -> tu
         loss = loss + config.proto_weight * proto
         parts["proto"] = float(proto.detach())
     return loss, {"loss": float(loss.detach()), **parts}
-
-
-class LimitedGradient(torch.autograd.Function):
-    """The identity; going back, the gradient of each task is scaled down to a largest norm."""
-
-    @staticmethod
-    def forward(ctx: Any, z: Float[Tensor, "b n s"], limit: float) -> Float[Tensor, "b n s"]:
-        ctx.limit = limit
-        return z.view_as(z)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        norm = gradient.flatten(1).norm(dim=1)[:, None, None]
-        return gradient * (ctx.limit / norm.clamp_min(ctx.limit)), None
 
 
 def validate(model: ClusteringModel, x: Tensor | SparseRows, tasks: Sequence[Task], config: TrainingConfig) -> float:
