@@ -191,7 +191,8 @@ def train(
                 group["lr"] = learning_rate(config, state.step)
             model.train()
             tasks = pretraining if first and pretraining else sampler
-            batch = tasks.batch(state.step, among, "rows" if first else "tasks").to(device)
+            divided = () if among.world == 1 else (among, "rows" if first else "tasks")
+            batch = tasks.batch(state.step, *divided).to(device)
             with dividing(among, batch.rows, batch.tasks):
                 loss, parts = (proto_loss if first else objective.loss)(model, batch, config)
             optimizer.zero_grad(set_to_none=True)
