@@ -152,7 +152,9 @@ def test_a_process_that_fails_does_not_leave_the_other_waiting(pair):
 def test_the_command_line_in_two_processes_writes_the_model_of_one(tmp_path):
     data = write_numbers(tmp_path / "known.csv", range(7))
     command = ["train", str(data), "--label", "kind", "--encoder", "network", "--device", "cpu", "--json"]
-    command += ["--pretrain-steps", "6", "--steps", "6", "--out"]
+    # The pretraining does not depend on where all representations are: of what rounding leaves of that gradient Adam
+    # makes full steps, in single precision. Both phases are compared above, in double precision.
+    command += ["--pretrain-steps", "0", "--steps", "6", "--out"]
     done = together("-m", "metaclust", *command, tmp_path / "two.safetensors")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["categories"] == 7
@@ -161,11 +163,7 @@ def test_the_command_line_in_two_processes_writes_the_model_of_one(tmp_path):
     run(*command, tmp_path / "one.safetensors", "--quiet")
     one, two = (MetaClusterer.load(tmp_path / f"{name}.safetensors", device="cpu") for name in ("one", "two"))
     assert one.get_params() == {**two.get_params(), "progress": False}
-    for name, value in one.model_.state_dict().items():
-        # The pretraining does not depend on where all representations are: Adam makes steps of what rounding leaves of
-        # that gradient, each of up to the learning rate of 1e-3, and the task network follows. Others agree to 1e-5.
-        noisy = name == "encoder.network.6.bias" or name.startswith("task_network")
-        assert (two.model_.state_dict()[name] - value).abs().mean() < (1e-3 if noisy else 1e-5), name
+    assert_same(one.model_.state_dict(), two.model_.state_dict(), TOLERANCE[torch.float32])
 
 
 def test_a_process_names_itself_when_it_fails(monkeypatch, capsys):
