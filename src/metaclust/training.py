@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
+from metaclust.ahead import Ahead
 from metaclust.checkpoint import save_model
 from metaclust.data.sparse import SparseRows
 from metaclust.episodes import Batch, Task, TaskSampler
@@ -167,10 +168,17 @@ def train(
             store.save(model, optimizer, best, state)
     total = config.pretrain_steps + config.steps
     started = time.perf_counter() - state.seconds
+
+    def make(step: int) -> Batch:
+        first = step < config.pretrain_steps
+        tasks = pretraining if first and pretraining else sampler
+        return tasks.batch(step) if among.world == 1 else tasks.batch(step, among, "rows" if first else "tasks")
+
     with (
         torch.random.fork_rng([device] if device.type == "cuda" else []),
         TrainingBar(total, state.step) if progress and among.main else nullcontext() as bar,
         store or nullcontext(),
+        Ahead(make, total) as batches,
     ):
         while not state.finished:
             first = state.step < config.pretrain_steps
@@ -190,9 +198,7 @@ def train(
             for group in optimizer.param_groups:
                 group["lr"] = learning_rate(config, state.step)
             model.train()
-            tasks = pretraining if first and pretraining else sampler
-            divided = () if among.world == 1 else (among, "rows" if first else "tasks")
-            batch = tasks.batch(state.step, *divided).to(device)
+            batch = batches.take(state.step).to(device)
             with dividing(among, batch.rows, batch.tasks):
                 loss, parts = (proto_loss if first else objective.loss)(model, batch, config)
             optimizer.zero_grad(set_to_none=True)
