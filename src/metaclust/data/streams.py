@@ -162,14 +162,33 @@ class ParquetStream:
         return str(self.path)
 
     def count(self) -> int | None:
-        return int(self.scan().select(pl.len()).collect().item())
+        self.scan()
+        return self.rows()
 
-    def scan(self) -> pl.LazyFrame:
+    def rows(self) -> int:
+        """How many there are, whatever is in the columns."""
+        return int(self.opened()[0].select(pl.len()).collect().item())
+
+    def names(self) -> list[str]:
+        """Of all columns."""
+        return list(self.opened()[1])
+
+    def column(self, name: str) -> pl.Series:
+        """One column, of numbers or not."""
+        frame, schema = self.opened()
+        if name not in schema:
+            raise DataError(f"{self.path} has no column {name!r}: it has {listed(list(schema))}")
+        return frame.select(name).collect().to_series()
+
+    def opened(self) -> tuple[pl.LazyFrame, pl.Schema]:
         try:
-            frame = pl.scan_parquet(self.path)
-            schema = frame.collect_schema()
+            frame = pl.scan_parquet(self.path, glob=False)
+            return frame, frame.collect_schema()
         except (pl.exceptions.PolarsError, OSError) as error:
             raise DataError(f"{self.path} is no .parquet file, or it is cut short: {error}") from error
+
+    def scan(self) -> pl.LazyFrame:
+        frame, schema = self.opened()
         missing = [column for column in self.columns or () if column not in schema]
         if missing:
             raise DataError(f"{self.path} has no column {listed(missing)}: it has {listed(list(schema))}")
