@@ -167,28 +167,29 @@ class ParquetStream:
 
     def rows(self) -> int:
         """How many there are, whatever is in the columns."""
-        return int(self.opened()[0].select(pl.len()).collect().item())
+        return int(self.opened().select(pl.len()).collect().item())
 
     def names(self) -> list[str]:
         """Of all columns."""
-        return list(self.opened()[1])
+        return self.opened().collect_schema().names()
 
     def column(self, name: str) -> pl.Series:
         """One column, of numbers or not."""
-        frame, schema = self.opened()
-        if name not in schema:
-            raise DataError(f"{self.path} has no column {name!r}: it has {listed(list(schema))}")
-        return frame.select(name).collect().to_series()
+        if name not in self.names():
+            raise DataError(f"{self.path} has no column {name!r}: it has {listed(self.names())}")
+        return self.opened().select(name).collect().to_series()
 
-    def opened(self) -> tuple[pl.LazyFrame, pl.Schema]:
+    def opened(self) -> pl.LazyFrame:
         try:
             frame = pl.scan_parquet(self.path, glob=False)
-            return frame, frame.collect_schema()
+            frame.collect_schema()
+            return frame
         except (pl.exceptions.PolarsError, OSError) as error:
             raise DataError(f"{self.path} is no .parquet file, or it is cut short: {error}") from error
 
     def scan(self) -> pl.LazyFrame:
-        frame, schema = self.opened()
+        frame = self.opened()
+        schema = frame.collect_schema()
         missing = [column for column in self.columns or () if column not in schema]
         if missing:
             raise DataError(f"{self.path} has no column {listed(missing)}: it has {listed(list(schema))}")

@@ -1,0 +1,176 @@
+"""Shards on real worker processes give what one process gives, for the mixture and for a trained model."""
+
+import os
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from scale_rows import blobs
+from sklearn.metrics import adjusted_rand_score
+
+from metaclust import InfiniteGaussianMixture, MetaClusterer
+from metaclust.scale import DaskEngine, LocalEngine, cluster_shards
+from metaclust.scale.engines import map_add
+from metaclust.scale.shards import Shard
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+
+def single_process(shards: Path, **settings: Any) -> tuple[InfiniteGaussianMixture, np.ndarray]:
+    mixture = InfiniteGaussianMixture(**settings)
+    rows = lambda: (np.load(path) for path in sorted(shards.glob("*.npy")))  # noqa: E731
+    return mixture, mixture.fit(rows).predict(rows)
+
+
+def test_the_cluster_has_two_processes_of_its_own(engine: DaskEngine) -> None:
+    pids = engine.client.run(os.getpid)
+    assert len({os.getpid(), *pids.values()}) == 3
+    assert engine.workers == 2
+
+
+@pytest.mark.parametrize("covariance", ["spherical", "full"])
+def test_a_mixture_is_that_of_one_process(shards: Path, tmp_path: Path, engine: DaskEngine, covariance: Any) -> None:
+    settings: dict[str, Any] = {"max_components": 8, "covariance": covariance, "max_iter": 6, "tol": 0}
+    expected, labels = single_process(shards, **settings)
+    mixtures = []
+    for name, used in {"dask": engine, "local": LocalEngine()}.items():
+        mixture = InfiniteGaussianMixture(**settings)
+        result = cluster_shards(mixture, shards, tmp_path / name, engine=used)
+        assert mixture.lower_bounds_ == pytest.approx(expected.lower_bounds_, rel=1e-12)
+        found = result.labels().collect()
+        assert np.array_equal(found["cluster"], labels)
+        assert result.rows == len(labels) == found.height
+        assert np.array_equal(result.sizes, np.bincount(labels, minlength=8))
+        assert (result.passes, result.bound, result.skipped) == (6, mixture.lower_bound_, ())
+        mixtures.append(mixture)
+    for one, other in pairwise(mixtures):
+        assert one.lower_bounds_ == other.lower_bounds_
+        assert np.array_equal(one.means_, other.means_)
+
+
+def test_float32_products_are_chosen_as_in_one_process(tmp_path: Path, engine: DaskEngine) -> None:
+    (tmp_path / "shards").mkdir()
+    for place in range(3):
+        np.save(tmp_path / "shards" / f"{place}.npy", blobs(8_000, seed=place))
+    settings: dict[str, Any] = {"max_components": 6, "max_iter": 5, "tol": 1e-6}
+    expected, labels = single_process(tmp_path / "shards", **settings)
+    mixture = InfiniteGaussianMixture(**settings)
+    result = cluster_shards(mixture, tmp_path / "shards", tmp_path / "out", engine=engine)
+    assert mixture.lower_bound_ == pytest.approx(expected.lower_bound_, rel=1e-9)
+    assert np.array_equal(result.labels().collect()["cluster"], labels)
+
+
+def test_labels_are_beside_shard_row_and_id(tmp_path: Path, engine: DaskEngine) -> None:
+    (tmp_path / "shards").mkdir()
+    x = blobs(60)
+    for place, part in enumerate(np.split(x, 3)):
+        columns = {f"c{i}": part[:, i] for i in range(4)}
+        frame = pl.DataFrame({"name": [f"n{place}-{i}" for i in range(20)], **columns})
+        frame.write_parquet(tmp_path / "shards" / f"p{place}.parquet")
+    mixture = InfiniteGaussianMixture(4, max_iter=3)
+    result = cluster_shards(
+        mixture, tmp_path / "shards", tmp_path / "out", engine=engine, ids="name", probabilities=True
+    )
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "_result.json",
+        "p0.parquet",
+        "p1.parquet",
+        "p2.parquet",
+    ]
+    part = pl.read_parquet(tmp_path / "out" / "p1.parquet")
+    assert part.columns == ["shard", "row", "id", "cluster", "confidence", "probabilities"]
+    assert part["shard"].unique().to_list() == ["p1.parquet"]
+    assert part["row"].to_list() == list(range(20))
+    assert part["id"].to_list() == [f"n1-{i}" for i in range(20)]
+    chances = result.labels().collect()["probabilities"].to_numpy()
+    np.testing.assert_allclose(chances, mixture.predict_proba(x), atol=1e-12)
+    assert np.array_equal(chances.argmax(1), result.labels().collect()["cluster"])
+
+
+def test_few_rows_are_clustered_as_the_model_does(model: MetaClusterer, tmp_path: Path, engine: DaskEngine) -> None:
+    (tmp_path / "shards").mkdir()
+    x = blobs(300)
+    for place, part in enumerate(np.split(x, 5)):
+        np.save(tmp_path / "shards" / f"{place}.npy", part)
+    expected = model.cluster(x)
+    result = cluster_shards(model, tmp_path / "shards", tmp_path / "out", engine=engine, probabilities=True)
+    found = result.labels().collect()
+    assert np.array_equal(found["cluster"], expected.labels)
+    np.testing.assert_allclose(found["probabilities"].to_numpy(), expected.probabilities, atol=1e-4)
+    assert (result.n_clusters, result.passes) == (expected.n_clusters, 0)
+    assert result.sizes.tolist() == expected.sizes.tolist()
+
+
+def test_many_rows_go_on_from_the_clusters_of_a_sample(
+    model: MetaClusterer, shards: Path, tmp_path: Path, engine: DaskEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("metaclust.scale.run.CHOOSING_ROWS", 400)
+    monkeypatch.setattr("metaclust.search.CHOOSING_ROWS", 400)
+    local = cluster_shards(model, shards, tmp_path / "local", engine="local")
+    result = cluster_shards(model, shards, tmp_path / "dask", engine=engine)
+    found = result.labels().collect()
+    assert found.equals(local.labels().collect())
+    assert result.bound == local.bound
+    assert result.passes == 20
+    assert found.columns == ["shard", "row", "cluster", "confidence"]
+    assert (np.diff(result.sizes) <= 0).all()
+    # Another sample than that of the same rows in memory, and the same clusters but for rows between them.
+    whole = model.cluster(np.concatenate([np.load(path) for path in sorted(shards.glob("*.npy"))]))
+    assert whole.n_clusters == result.n_clusters
+    assert adjusted_rand_score(whole.labels, found["cluster"]) > 0.95
+
+
+def test_small_clusters_are_dissolved(
+    model: MetaClusterer, shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("metaclust.scale.run.CHOOSING_ROWS", 400)
+    rows = sum(len(np.load(path)) for path in shards.glob("*.npy"))
+    model = MetaClusterer.of(model.model_, description_of(model, tmp_path), device="cpu")
+    model.set_params(min_cluster_size=rows // 2)
+    result = cluster_shards(model, shards, tmp_path / "out", engine="local")
+    assert result.n_clusters == 1 or result.sizes.min() >= rows // 2
+
+
+def description_of(model: MetaClusterer, folder: Path) -> Any:
+    from metaclust import load_model
+
+    model.save(folder / "copy.safetensors")
+    return load_model(folder / "copy.safetensors", device="cpu")[1]
+
+
+def test_the_order_of_sums_follows_from_the_shards_alone() -> None:
+    """Numbers that do not add up alike in another order, on engines that finish in any order."""
+    values = np.random.default_rng(0).normal(size=100) * 10.0 ** np.random.default_rng(1).integers(-8, 8, 100)
+    shards = [Shard(str(place), place, 0) for place in range(100)]
+
+    class Backwards(LocalEngine):
+        def finished(self, handles: Any) -> Any:
+            yield from reversed(range(len(handles)))
+
+    told: list[int] = []
+    sums = [
+        map_add(used, lambda job, shard: job[shard.rows], values, shards, told.append)
+        for used in (LocalEngine(), Backwards())
+    ]
+    by_hand = values
+    while len(by_hand) > 1:
+        by_hand = np.array([sum(by_hand[i : i + 8][1:], by_hand[i]) for i in range(0, len(by_hand), 8)])
+    assert sums == [by_hand[0], by_hand[0]]
+    assert told == [*range(100), *reversed(range(100))]
+
+
+def test_a_dask_array_is_shards(tmp_path: Path, engine: DaskEngine) -> None:
+    array = pytest.importorskip("dask.array")
+    x = blobs(900)
+    mixture = InfiniteGaussianMixture(6, max_iter=4)
+    collection = array.from_array(x, chunks=(200, 3))
+    result = cluster_shards(mixture, collection, tmp_path / "out", engine=engine)
+    parts = lambda: np.split(x, [200, 400, 600, 800])  # noqa: E731
+    expected = InfiniteGaussianMixture(6, max_iter=4).fit(parts)
+    assert mixture.lower_bound_ == pytest.approx(expected.lower_bound_, rel=1e-12)
+    assert np.array_equal(result.labels().collect()["cluster"], expected.predict(x))
+    with pytest.raises(ValueError, match="shards is a Dask collection: use engine='dask'"):
+        cluster_shards(mixture, collection, tmp_path / "other", engine="local")
