@@ -1,7 +1,9 @@
 """Shards on real worker processes give what one process gives, for the mixture and for a trained model."""
 
 import os
+from functools import reduce
 from itertools import pairwise
+from operator import add
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from metaclust import InfiniteGaussianMixture, MetaClusterer
 from metaclust.scale import DaskEngine, LocalEngine, cluster_shards
-from metaclust.scale.engines import map_add
+from metaclust.scale.engines import FAN, map_add
 from metaclust.scale.shards import Shard
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -141,25 +143,26 @@ def description_of(model: MetaClusterer, folder: Path) -> Any:
     return load_model(folder / "copy.safetensors", device="cpu")[1]
 
 
-def test_the_order_of_sums_follows_from_the_shards_alone() -> None:
-    """Numbers that do not add up alike in another order, on engines that finish in any order."""
-    values = np.random.default_rng(0).normal(size=100) * 10.0 ** np.random.default_rng(1).integers(-8, 8, 100)
-    shards = [Shard(str(place), place, 0) for place in range(100)]
+@pytest.mark.parametrize("number", [1, 2, 5, 16, 17, 63, 100, 200])
+def test_the_order_of_sums_follows_from_the_shards_alone(number: int) -> None:
+    """Numbers that do not add up alike in another order, on engines of any size that finish in any order."""
+    values = np.random.default_rng(0).normal(size=number) * 10.0 ** np.random.default_rng(1).integers(-8, 8, number)
+    shards = [Shard(str(place), place, 0) for place in range(number)]
 
     class Backwards(LocalEngine):
+        def __init__(self, workers: int) -> None:
+            self.workers = workers
+
         def finished(self, handles: Any) -> Any:
             yield from reversed(range(len(handles)))
 
-    told: list[int] = []
-    sums = [
-        map_add(used, lambda job, shard: job[shard.rows], values, shards, told.append)
-        for used in (LocalEngine(), Backwards())
-    ]
-    by_hand = values
+    by_hand = list(values)
     while len(by_hand) > 1:
-        by_hand = np.array([sum(by_hand[i : i + 8][1:], by_hand[i]) for i in range(0, len(by_hand), 8)])
-    assert sums == [by_hand[0], by_hand[0]]
-    assert told == [*range(100), *reversed(range(100))]
+        by_hand = [reduce(add, by_hand[i : i + FAN]) for i in range(0, len(by_hand), FAN)]
+    for used in (LocalEngine(), Backwards(1), Backwards(2), Backwards(4), Backwards(50)):
+        told: list[int] = []
+        assert map_add(used, lambda job, shard: job[shard.rows], values, shards, told.append) == by_hand[0]
+        assert sum(told) == sum(range(number))
 
 
 def test_a_dask_array_is_shards(tmp_path: Path, engine: DaskEngine) -> None:

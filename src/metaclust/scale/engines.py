@@ -1,6 +1,7 @@
 """What an engine has to do: run functions on workers, and say when they are done. Sums are added in a tree.
 
-The tree follows from the number of shards alone, so any number of workers gives the same sums to the last bit.
+The tree follows from the number of shards alone, so any number of workers gives the same sums to the last bit; only
+how much of it one task does depends on them.
 """
 
 from __future__ import annotations
@@ -17,8 +18,12 @@ import torch
 from metaclust.scale.shards import Shard
 from metaclust.settings import check_count
 
-FAN = 8
+FAN = 4
 """How many sums are added in one place."""
+MOST = FAN**2
+"""Shards of a task: few tasks cost little, but what a dead worker did is done again."""
+TASKS = 4
+"""For each worker, at least so many, if there are as many shards: so that all are busy to the end."""
 ENGINES = ("dask", "local")
 AnyEngine = TypeVar("AnyEngine", bound="LocalEngine")
 
@@ -87,14 +92,28 @@ def map_add(
     advance: Callable[[int], object] = lambda rows: None,
 ) -> Any:
     """The sum of ``function(job, shard)`` over the shards; ``job`` goes to each worker once."""
+    size = 1
+    while size < MOST and len(shards) >= FAN * size * TASKS * engine.workers:
+        size *= FAN
+    groups = [shards[first : first + size] for first in range(0, len(shards), size)]
     shared = engine.submit(same, job)
-    leaves = [engine.submit(function, shared, shard) for shard in shards]
+    leaves = [engine.submit(subtree, function, shared, group) for group in groups]
     level = leaves
     while len(level) > 1:
         level = [engine.submit(added, *level[first : first + FAN]) for first in range(0, len(level), FAN)]
     for place in engine.finished(leaves):
-        advance(shards[place].rows)
+        advance(sum(shard.rows for shard in groups[place]))
     return engine.result(level[0])
+
+
+def subtree(function: Callable[[Any, Shard], Any], job: Any, shards: Sequence[Shard]) -> Any:
+    """The part of the tree that is above some shards; few parts are there at a time."""
+    if len(shards) == 1:
+        return function(job, shards[0])
+    size = 1
+    while size * FAN < len(shards):
+        size *= FAN
+    return reduce(add, (subtree(function, job, shards[first : first + size]) for first in range(0, len(shards), size)))
 
 
 def same(value: Any) -> Any:
