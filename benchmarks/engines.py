@@ -13,13 +13,14 @@ from importlib import metadata, util
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import torch
 
 from benchmarks.measure import interleaved
 from benchmarks.report import Row, machine, markdown
 from benchmarks.shards import WIDTH, write_shards
 from benchmarks.shards_run import COMPONENTS, Chain, imported, worker_pids
-from metaclust.mixture.blocks import Map
+from metaclust.mixture.blocks import BlockSums, Map
 from metaclust.mixture.blockwise import Passes
 from metaclust.mixture.inference import component_family
 from metaclust.mixture.products import products_of
@@ -27,7 +28,8 @@ from metaclust.mixture_fit import Inference, StreamRows
 from metaclust.mixture_settings import default_prior
 from metaclust.scale import open_engine
 from metaclust.scale.rows import ShardRows
-from metaclust.scale.shards import Numbers, read_headers
+from metaclust.scale.shards import Numbers
+from metaclust.scale.tasks import Summed, SumsJob
 
 WORKERS = 2
 
@@ -65,8 +67,21 @@ def rows(short: bool = False) -> list[Row]:
                 "of 40 shards of a row": overhead[name],
                 "seconds a pass, a worker killed": killed_pass(shard_passes(engines[name], folder)),
             }
+        passes: Any = shard_passes(engines[names[0]], folder)
+        weights = torch.zeros((COMPONENTS, WIDTH + 2), dtype=torch.float64)
+        moved = {
+            "weights to a worker, bytes": pickled(
+                SumsJob(passes.rows.reader, WIDTH, passes.products, passes.transform, weights, torch.float32)
+            ),
+            "sums of a task, bytes": pickled(Summed(BlockSums(weights, weights.sum()), 1)),
+        }
         alone = Row("Engines", f"one process, {threads} threads", {"seconds a pass": seconds["one process"]})
-    return [alone, *(Row("Engines", f"{name}, {WORKERS} workers", figures[name]) for name in names)]
+    engine_rows = [Row("Engines", f"{name}, {WORKERS} workers", figures[name]) for name in names]
+    return [alone, *engine_rows, Row("Bytes of a pass", f"S = {WIDTH}, K' = {COMPONENTS}", moved)]
+
+
+def pickled(value: Any) -> float:
+    return float(len(cloudpickle.dumps(value)))
 
 
 def opened(name: str) -> Any:
@@ -88,10 +103,9 @@ def stream_passes(folder: Path) -> Passes:
     return StreamRows(Chain(sorted(folder.glob("*.npy")))).passes(inference(), WIDTH, None)
 
 
-def shard_passes(engine: Any, folder: Path, told: Any = None) -> Passes:
-    shards, _, width = read_headers(sorted(folder.glob("*.npy")), Numbers())
-    found = ShardRows(engine, Numbers(), shards, "the shards", width)
-    found.told = told or found.told
+def shard_passes(engine: Any, folder: Path) -> Passes:
+    found = ShardRows(engine, Numbers(), "the shards")
+    found.open(sorted(folder.glob("*.npy")))
     return found.passes(inference(), WIDTH, None)
 
 

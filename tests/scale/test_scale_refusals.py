@@ -34,6 +34,7 @@ def some(tmp_path: Path) -> Path:
         ({"workers": 2, "address": "tcp://a:1"}, ValueError, "workers=2: the cluster at address='tcp://a:1' has its"),
         ({"on_bad_shard": "ignore"}, ValueError, "on_bad_shard='ignore': choose 'stop' or 'skip'"),
         ({"max_clusters": 3}, ValueError, "max_clusters=3 is a model's: a mixture has max_components"),
+        ({"ids": "a"}, ValueError, "ids='a': .npy shards have no columns; leave it out"),
         ({"columns": "a"}, TypeError, "columns='a': give a list of names"),
         ({"estimator": InfiniteGaussianMixture(batch_rows=9)}, ValueError, "batch_rows=9: shards are gone through"),
         ({"estimator": InfiniteGaussianMixture(0)}, ValueError, "max_components=0: it must be a whole number"),
@@ -66,16 +67,19 @@ def test_shards_that_hold_nothing_to_cluster_are_told(some: Path, tmp_path: Path
     np.save(tmp_path / "empty" / "0.npy", np.empty((0, 3)))
     with pytest.raises(DataError, match="empty has no rows: give at least two"):
         cluster_shards(mixture, tmp_path / "empty", out, engine="local")
+    assert not out.exists()
     np.save(some / "1.npy", np.array([["a", "b"]]))
     with pytest.raises(DataError, match=r"1.npy holds <U1 values of shape \(1, 2\): give real numbers"):
-        cluster_shards(mixture, some, out, engine="local", force=True)
+        cluster_shards(mixture, some, out, engine="local")
     (tmp_path / "words").mkdir()
     pl.DataFrame({"a": [1.0, 2.0, 4.0], "w": ["x", "y", "z"]}).write_parquet(tmp_path / "words" / "0.parquet")
     with pytest.raises(DataError, match="columns that are no numbers"):
-        cluster_shards(mixture, tmp_path / "words", out, engine="local", force=True)
+        cluster_shards(mixture, tmp_path / "words", out, engine="local")
+    assert not out.exists()
     with pytest.raises(DataError, match="has no column 'id'"):
-        cluster_shards(mixture, tmp_path / "words", out, engine="local", force=True, columns=["a"], ids="id")
-    cluster_shards(mixture, tmp_path / "words", out, engine="local", force=True, columns=["a"], ids="w")
+        cluster_shards(mixture, tmp_path / "words", out, engine="local", columns=["a"], ids="id")
+    assert not out.exists()
+    cluster_shards(mixture, tmp_path / "words", out, engine="local", columns=["a"], ids="w")
 
 
 def test_a_folder_of_other_files_is_never_written_over(some: Path, tmp_path: Path) -> None:
@@ -129,7 +133,7 @@ def test_the_command_goes_on_without_bad_shards(model_file: Path, some: Path, tm
     assert code == 2
     assert "1.npy is no .npy file of rows" in err
     assert "--skip-bad-shards" in err
-    code, out, _ = run(*command, "--skip-bad-shards", "--resume")
+    code, out, _ = run(*command, "--skip-bad-shards")
     assert code == 0
     assert json.loads(out)["skipped shards"] == ["1.npy"]
 

@@ -1,6 +1,8 @@
 """Shards on real worker processes give what one process gives, for the mixture and for a trained model."""
 
 import os
+import subprocess
+import sys
 from functools import reduce
 from itertools import pairwise
 from operator import add
@@ -31,6 +33,15 @@ def test_the_cluster_has_two_processes_of_its_own(engine: DaskEngine) -> None:
     pids = engine.client.run(os.getpid)
     assert len({os.getpid(), *pids.values()}) == 3
     assert engine.workers == 2
+
+
+def test_a_cluster_that_is_there_is_used_and_left_alone(shards: Path, tmp_path: Path, engine: DaskEngine) -> None:
+    address, environment = engine.cluster.scheduler_address, dict(os.environ)
+    mixture = InfiniteGaussianMixture(4, max_iter=2)
+    result = cluster_shards(mixture, shards, tmp_path / "out", engine="dask", address=address, progress=True)
+    assert result.passes == 2
+    assert len(engine.client.nthreads()) == 2
+    assert dict(os.environ) == environment
 
 
 @pytest.mark.parametrize("covariance", ["spherical", "full"])
@@ -177,3 +188,11 @@ def test_a_dask_array_is_shards(tmp_path: Path, engine: DaskEngine) -> None:
     assert np.array_equal(result.labels().collect()["cluster"], expected.predict(x))
     with pytest.raises(ValueError, match="shards is a Dask collection: use engine='dask'"):
         cluster_shards(mixture, collection, tmp_path / "other", engine="local")
+
+
+def test_the_example_runs(tmp_path: Path) -> None:
+    example = Path(__file__).resolve().parents[2] / "examples" / "shards.py"
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, example], env=environment, check=False, capture_output=True, text=True)  # noqa: S603
+    assert done.returncode == 0, done.stderr
+    assert "Clustering of 40,000 rows in 6 clusters" in done.stdout

@@ -173,10 +173,13 @@ class ParquetStream:
         """Of all columns."""
         return self.opened().collect_schema().names()
 
-    def column(self, name: str) -> pl.Series:
-        """One column, of numbers or not."""
+    def check(self, name: str) -> None:
         if name not in self.names():
             raise DataError(f"{self.path} has no column {name!r}: it has {listed(self.names())}")
+
+    def column(self, name: str) -> pl.Series:
+        """One column, of numbers or not."""
+        self.check(name)
         return self.opened().select(name).collect().to_series()
 
     def opened(self) -> pl.LazyFrame:

@@ -37,7 +37,7 @@ class DaskEngine:
 
     @property
     def workers(self) -> int:
-        return len(self.client.scheduler_info(n_workers=-1)["workers"]) if self.address else self.wanted
+        return max(1, sum(self.client.nthreads().values())) if self.address else self.wanted
 
     def submit(self, function: Callable[..., Any], *values: Any) -> Any:
         return self.client.submit(in_one_thread, function, *values, pure=False)
@@ -55,12 +55,13 @@ class DaskEngine:
             # What starts a worker leaves its environment behind.
             self.environment = dict(os.environ)
             with dask.config.set(WORKERS):
-                # Any free port for the dashboard; memory is bounded by the size of a shard.
+                # Seen from this machine only, on any free port; memory is bounded by the size of a shard.
                 self.cluster = LocalCluster(
                     n_workers=self.wanted,
                     threads_per_worker=1,
                     memory_limit=None,
-                    dashboard_address=":0",
+                    dashboard_address="127.0.0.1:0",
+                    worker_dashboard_address="127.0.0.1:0",
                     silence_logs=logging.CRITICAL,
                 )
         self.client = Client(self.cluster if self.address is None else self.address, set_as_default=False)

@@ -29,9 +29,11 @@ class RunFolder:
         self.state, self.model = self.run / "fit.safetensors", self.run / "model.safetensors"
         self.shards, self.encoded = self.run / "shards", self.run / "encoded"
         self.known: dict[str, Any] | None = None
+        self.old = False
+        """Whether what is in it is to be overwritten."""
 
-    def open(self, sources: Sequence[Path], resume: bool, force: bool) -> None:
-        """Make it, or find what is in it; only what a run has written is ever overwritten."""
+    def check(self, sources: Sequence[Path], resume: bool, force: bool) -> None:
+        """Before anything is started: find what is in it. Only what a run has written is ever overwritten."""
         if self.out.exists() and not self.out.is_dir():
             raise NotADirectoryError(f"out={str(self.out)!r} is a file: give a folder for the labels")
         if not self.out.parent.is_dir():
@@ -47,20 +49,22 @@ class RunFolder:
                 if self.run.exists():
                     what, remedy = "a run that was interrupted", f"go on with --resume (resume=True), or {remedy}"
                 raise FileExistsError(f"{self.out} holds {what}: {remedy}, or give another folder")
-            self.clear()
-        self.run.mkdir(parents=True, exist_ok=True)
+            self.old = True
         about = self.run / "shards.json"
-        if about.exists():
+        if about.exists() and not self.old:
             try:
                 self.known = json.loads(about.read_text(encoding="utf-8"))
             except ValueError as error:
                 raise CheckpointError(f"{about} is broken ({error}): start anew with --force") from error
 
-    def clear(self) -> None:
-        shutil.rmtree(self.run, ignore_errors=True)
-        (self.out / RESULT).unlink(missing_ok=True)
-        for part in self.out.glob("*.parquet"):
-            part.unlink()
+    def begin(self) -> None:
+        """Make it, without what is to be overwritten."""
+        if self.old:
+            shutil.rmtree(self.run, ignore_errors=True)
+            (self.out / RESULT).unlink(missing_ok=True)
+            for part in self.out.glob("*.parquet"):
+                part.unlink()
+        self.run.mkdir(parents=True, exist_ok=True)
 
     def remember(self, shards: Sequence[Shard], skipped: Sequence[Bad]) -> None:
         """Which shards the run is about."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from torch import Tensor
@@ -16,7 +17,8 @@ from metaclust.mixture.blockwise import Passes, Sums, product_dtype
 from metaclust.mixture.products import Products
 from metaclust.mixture_fit import Inference, Told
 from metaclust.scale.engines import Engine, map_add
-from metaclust.scale.shards import Bad, Reader, Shard
+from metaclust.scale.folder import RunFolder
+from metaclust.scale.shards import Bad, Reader, Shard, read_headers
 from metaclust.scale.tasks import LookJob, SumsJob, look_at, sums_of
 
 OnBadShard = Literal["stop", "skip"]
@@ -38,14 +40,32 @@ class ShardRows:
 
     engine: Engine
     reader: Reader
-    shards: list[Shard]
     name: str
-    width: int | None = None
     on_bad_shard: OnBadShard = "stop"
+    ids: str | None = None
+    """A column that .parquet shards must have."""
     told: Told = field(default_factory=Silent)
+    shards: list[Shard] = field(default_factory=list)
     skipped: list[Bad] = field(default_factory=list)
+    width: int | None = None
     keep: Callable[[], object] = lambda: None
     """Called when it is known which shards there are."""
+
+    def open(self, paths: Sequence[Path], folder: RunFolder | None = None) -> None:
+        """Read the headers; a run that goes on must have the same shards."""
+        self.shards, bad, self.width = read_headers(paths, self.reader, self.ids)
+        if folder is not None:
+            self.keep = lambda: folder.remember(self.shards, self.skipped)
+            if folder.known is not None:
+                bad = folder.recall(self.shards, self.on_bad_shard)
+        self.leave_out(bad)
+        if not self.shards:
+            raise DataError(f"{self.name} has no rows: give at least two")
+
+    @property
+    def count(self) -> int:
+        """How many rows there are."""
+        return sum(shard.rows for shard in self.shards)
 
     def add(self, function: Callable[[Any, Shard], Any], job: Any) -> Any:
         return map_add(self.engine, function, job, self.shards, self.told.advance)

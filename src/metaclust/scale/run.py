@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,10 +24,10 @@ from metaclust.inputs import canonical_order
 from metaclust.mixture_fit import Plan, Told, fit_mixture
 from metaclust.mixture_state import FitState, load_state, save_state
 from metaclust.progress import RowsBar
-from metaclust.scale.engines import Engine, open_engine
+from metaclust.scale.engines import Engine, LocalEngine, open_engine
 from metaclust.scale.folder import RunFolder
 from metaclust.scale.rows import OnBadShard, ShardRows, Silent
-from metaclust.scale.shards import Bad, Encoded, Numbers, Reader, read_headers, shard_paths
+from metaclust.scale.shards import Bad, Encoded, Numbers, Reader, shard_paths
 from metaclust.scale.tasks import ComponentLabels, Labeller, LabelsJob, MixtureLabels, Sizes, labels_of
 from metaclust.search import CHOOSING_ROWS, by_size, choose_among, inference_from, learned_choice
 
@@ -115,32 +115,31 @@ def cluster_shards(
     """
     started = time.perf_counter()
     check_arguments(estimator, columns, ids, max_clusters, on_bad_shard)
+    opened = open_engine(engine, workers, address) if isinstance(engine, str) else nullcontext(engine)
+    if not isinstance(engine, str) and (workers is not None or address is not None):
+        raise ValueError("workers and address are for engines by name: leave them out")
+    collection = hasattr(shards, "__dask_graph__")
+    paths = [] if collection else shard_paths(shards)
     folder = RunFolder(Path(out).expanduser().absolute())
+    folder.check([path.parent for path in paths], resume, force)
+    if isinstance(estimator, MetaClusterer):
+        reader: Reader = Encoded(str(folder.model), str(folder.encoded), str(estimator.device))
+    else:
+        reader = Numbers(None if columns is None else tuple(columns), ids)
+    name = str(shards) if isinstance(shards, str | os.PathLike) else "the shards"
+    rows = ShardRows(LocalEngine(), reader, name, on_bad_shard, ids)
+    if not collection:
+        rows.open(paths, folder)
     with ExitStack() as stack:
-        running = stack.enter_context(open_engine(engine, workers, address)) if isinstance(engine, str) else engine
-        if not isinstance(engine, str) and (workers is not None or address is not None):
-            raise ValueError("workers and address are for engines by name: leave them out")
-        collection = hasattr(shards, "__dask_graph__")
-        paths = [] if collection else shard_paths(shards)
-        folder.open([path.parent for path in paths], resume, force)
+        rows.engine = stack.enter_context(opened)
+        folder.begin()
         if collection:
             from metaclust.scale.dask_engine import write_partitions
 
-            paths = write_partitions(running, shards, folder.shards)
+            rows.open(write_partitions(rows.engine, shards, folder.shards), folder)
         if isinstance(estimator, MetaClusterer):
             estimator.save(folder.model)
-            reader: Reader = Encoded(str(folder.model), str(folder.encoded), str(estimator.device))
-        else:
-            reader = Numbers(None if columns is None else tuple(columns), ids)
-        good, bad, width = read_headers(paths, reader)
-        rows = ShardRows(running, reader, good, "the shards" if collection else name_of(shards), width, on_bad_shard)
-        rows.keep = lambda: folder.remember(rows.shards, rows.skipped)
-        if folder.known is not None:
-            rows.leave_out(folder.recall(good, on_bad_shard))
-        else:
-            rows.leave_out(bad)
-        total = sum(shard.rows for shard in rows.shards)
-        rows.told = told or (stack.enter_context(RowsBar(total)) if progress else Silent())
+        rows.told = told or (stack.enter_context(RowsBar(rows.count)) if progress else Silent())
         find = with_model if isinstance(estimator, MetaClusterer) else with_mixture
         labeller, clustering = find(estimator, rows, folder, max_clusters)
         rows.told.phase("labels")
@@ -150,10 +149,6 @@ def cluster_shards(
         result = replace(clustering, sizes=written.sizes, skipped=tuple(rows.skipped), seconds=seconds)
         folder.finish(result.facts())
     return result
-
-
-def name_of(shards: Any) -> str:
-    return str(shards) if isinstance(shards, str | os.PathLike) else "the shards"
 
 
 def check_arguments(estimator: Any, columns: Any, ids: str | None, max_clusters: int | None, on_bad_shard: str) -> None:
@@ -192,7 +187,7 @@ def with_mixture(
     """Fit the mixture to all rows."""
     mixture.fit(rows, state=folder.state, resume=True)
     clustering = ShardedClustering(
-        folder.out, rows_in(rows), np.empty(0, np.int64), mixture.lower_bound_, mixture.n_iter_, ()
+        folder.out, rows.count, np.empty(0, np.int64), mixture.lower_bound_, mixture.n_iter_, ()
     )
     return MixtureLabels(*mixture.scoring()), clustering
 
@@ -241,10 +236,6 @@ def with_model(
     empty = np.empty(0, np.int64)
     clustering = ShardedClustering(folder.out, seen.rows, empty, float(bound), passes, (), components)
     return ComponentLabels(components), clustering
-
-
-def rows_in(rows: ShardRows) -> int:
-    return sum(shard.rows for shard in rows.shards)
 
 
 def fingerprint(estimator: MetaClusterer) -> str:

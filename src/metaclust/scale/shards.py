@@ -141,13 +141,19 @@ def shard_paths(shards: Any) -> list[Path]:
     return [path.absolute() for path in paths]
 
 
-def read_headers(paths: Sequence[Path], reader: Reader) -> tuple[list[Shard], list[Bad], int | None]:
+def read_headers(
+    paths: Sequence[Path], reader: Reader, ids: str | None = None
+) -> tuple[list[Shard], list[Bad], int | None]:
     """The shards that can be opened, those that cannot, and how wide the first is; empty ones are left out."""
+    if ids is not None and any(path.suffix.lower() == ".npy" for path in paths):
+        raise ValueError(f"ids={ids!r}: .npy shards have no columns; leave it out, labels have shard and row")
     good, bad, before, width = [], [], 0, None
     for path in paths:
         try:
             with named(path):
                 rows, wide = reader.header(path)
+                if ids is not None:
+                    ParquetStream(path).check(ids)
         except DataError as error:
             bad.append(Bad(path.name, str(error)))
             continue
