@@ -1,8 +1,8 @@
 """Shards on real worker processes give what one process gives, for the mixture and for a trained model."""
 
 import os
-import subprocess
-import sys
+import runpy
+from contextlib import nullcontext
 from functools import reduce
 from itertools import pairwise
 from operator import add
@@ -190,9 +190,11 @@ def test_a_dask_array_is_shards(tmp_path: Path, engine: DaskEngine) -> None:
         cluster_shards(mixture, collection, tmp_path / "other", engine="local")
 
 
-def test_the_example_runs(tmp_path: Path) -> None:
+def test_the_example_runs(
+    tmp_path: Path, engine: DaskEngine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("metaclust.scale.run.open_engine", lambda *arguments: nullcontext(engine))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     example = Path(__file__).resolve().parents[2] / "examples" / "shards.py"
-    environment = {**os.environ, "TMPDIR": str(tmp_path)}
-    done = subprocess.run([sys.executable, example], env=environment, check=False, capture_output=True, text=True)  # noqa: S603
-    assert done.returncode == 0, done.stderr
-    assert "Clustering of 40,000 rows in 6 clusters" in done.stdout
+    runpy.run_path(str(example), run_name="__main__")
+    assert "Clustering of 40,000 rows in 6 clusters" in capsys.readouterr().out
