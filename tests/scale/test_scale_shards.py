@@ -9,6 +9,7 @@ from operator import add
 from pathlib import Path
 from typing import Any
 
+import dask
 import numpy as np
 import polars as pl
 import pytest
@@ -188,6 +189,26 @@ def test_a_dask_array_is_shards(tmp_path: Path, engine: DaskEngine) -> None:
     assert np.array_equal(result.labels().collect()["cluster"], expected.predict(x))
     with pytest.raises(ValueError, match="shards is a Dask collection: use engine='dask'"):
         cluster_shards(mixture, collection, tmp_path / "other", engine="local")
+
+
+def test_partitions_of_a_data_frame_are_shards(tmp_path: Path, engine: DaskEngine) -> None:
+    """Data frames of polars stand in for those of pandas."""
+    x = blobs(300)
+
+    class Frame:
+        def __dask_graph__(self) -> None:
+            pass
+
+        def to_delayed(self) -> list[Any]:
+            return [dask.delayed(pl.DataFrame)(part) for part in np.split(x, 3)]
+
+    result = cluster_shards(InfiniteGaussianMixture(4, max_iter=2), Frame(), tmp_path / "out", engine=engine)
+    assert result.labels().collect()["shard"].unique(maintain_order=True).to_list() == [
+        "part-00000.npy",
+        "part-00001.npy",
+        "part-00002.npy",
+    ]
+    assert result.rows == 300
 
 
 def test_the_example_runs(

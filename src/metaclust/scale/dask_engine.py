@@ -78,11 +78,6 @@ class DaskEngine:
             os.environ.update(self.environment)
 
 
-def is_collection(shards: Any) -> bool:
-    """A Dask array or data frame."""
-    return hasattr(shards, "to_delayed") and hasattr(shards, "__dask_graph__")
-
-
 def write_partitions(engine: Engine, collection: Any, folder: Path) -> list[Path]:
     """Each partition of a Dask collection as a .npy shard, written by the workers; those that are there stay."""
     if not isinstance(engine, DaskEngine):
