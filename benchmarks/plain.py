@@ -5,18 +5,18 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from benchmarks.soft_ari import by_pairs
+from benchmarks.soft_ari import Distances, by_pairs, torch_distances
 from metaclust import ClusteringModel
 from metaclust.episodes import Batch
 
 
-def plain_loss(model: ClusteringModel, batch: Batch) -> Tensor:
+def plain_loss(model: ClusteringModel, batch: Batch, distances: Distances = torch_distances) -> Tensor:
     """Minus the continuous ARI after the last step, in the mean over the tasks (Algorithm 2, with the errata)."""
     losses = []
     for index, y, mask in zip(batch.index, batch.y, batch.mask, strict=True):
         z = model.encode(batch.x[index[mask]])
         r = plain_vb(z, model.initial_logits(z[None])[0], model.config.steps)
-        losses.append(1 - by_pairs(r, y[mask]))
+        losses.append(1 - by_pairs(r, y[mask], distances))
     return torch.stack(losses).mean()
 
 

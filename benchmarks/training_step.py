@@ -9,6 +9,7 @@ from torch import Tensor
 from benchmarks.measure import interleaved, peak_memory
 from benchmarks.plain import plain_loss
 from benchmarks.report import Row, machine, markdown
+from benchmarks.soft_ari import broadcast_distances
 from metaclust import ClusteringModel, ModelConfig, TaskSampler, TrainingConfig
 from metaclust.model_config import Preset
 from metaclust.training import ari_loss, new_optimizer, proto_loss
@@ -48,6 +49,9 @@ class Steps:
     def plain(self, i: int) -> None:
         self._down(plain_loss(self.model, self.batches[i]))
 
+    def plainest(self, i: int) -> None:
+        self._down(plain_loss(self.model, self.batches[i], broadcast_distances))
+
     def _down(self, loss: Tensor) -> None:
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
@@ -60,25 +64,27 @@ def rows(short: bool = False) -> list[Row]:
     presets: tuple[Preset, ...] = ("default", "paper")
     for preset in presets:
         for name, shape in SHAPES.items():
-            rounds = 1 if short else 60
-            steps = Steps(shape, preset, 4, 20, rounds)
-            seconds = interleaved({"Proto": steps.proto, "ours": steps.ours}, rounds)
-            figures = {f"{way}, ms": 1e3 * value for way, value in seconds.items()}
-            figures["ours / Proto"] = seconds["ours"] / seconds["Proto"]
-            found.append(Row("Training step against Proto", f"{name}, preset {preset!r}, 4 tasks", figures))
+            for tasks in (4,) if len(shape) == 3 else (4, 16):
+                rounds = 1 if short else 60
+                steps = Steps(shape, preset, tasks, 20, rounds)
+                seconds = interleaved({"Proto": steps.proto, "ours": steps.ours}, rounds)
+                figures = {f"{way}, ms": 1e3 * value for way, value in seconds.items()}
+                figures["ours / Proto"] = seconds["ours"] / seconds["Proto"]
+                found.append(Row("Training step against Proto", f"{name}, preset {preset!r}, {tasks} tasks", figures))
     tasks, each, rounds = (2, 30, 1) if short else (4, 200, 5)
     steps = Steps((384,), "paper", tasks, each, rounds)
-    seconds = interleaved({"plain": steps.plain, "ours": steps.ours}, rounds, warm_up=1)
+    ways = {"plain, broadcast": "plainest", "plain, torch.cdist": "plain", "ours": "ours"}
+    seconds = interleaved({way: getattr(steps, name) for way, name in ways.items()}, rounds, warm_up=1)
     start, *peaks = (
         peak_memory(MEMORY.format(tasks=tasks, rows=each, what=what))
-        for what in ("", "steps.plain(0)", "steps.ours(0)")
+        for what in ("", *(f"steps.{name}(0)" for name in ways.values()))
     )
-    memory = dict(zip(("plain", "ours"), peaks, strict=True))
+    memory = {way: peak - start for way, peak in zip(ways, peaks, strict=True)}
     figures = {f"{way}, s": value for way, value in seconds.items()}
-    figures["plain / ours, time"] = seconds["plain"] / seconds["ours"]
-    for way, value in memory.items():
-        figures[f"{way}, GB beyond the start"] = value - start
-    figures["plain / ours, memory"] = (memory["plain"] - start) / max(memory["ours"] - start, 1e-9)
+    figures |= {f"{way}, GB beyond the start": value for way, value in memory.items()}
+    for way in list(ways)[:-1]:
+        figures[f"{way} / ours, time"] = seconds[way] / seconds["ours"]
+        figures[f"{way} / ours, memory"] = memory[way] / max(memory["ours"], 1e-9)
     found.append(
         Row("Training step against a plain one", f"vectors (384), {tasks} tasks of {10 * each:,} rows", figures)
     )

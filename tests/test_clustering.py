@@ -19,11 +19,12 @@ from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
 import metaclust
 from metaclust import CheckpointError, MetaClusterer, Rows, checkpoint
+from metaclust.checkpoint import read_tensors, write_tensors
 from metaclust.clustering import Clustering, Components, Start
 from metaclust.mixture import component_family, expectation_maximization, vb_steps
 from metaclust.mixture.inference import run
 
-ARRAYS = ("labels", "probabilities", "representations")
+ARRAYS = ("labels", "confidence", "probabilities", "representations")
 PARTS = ("weights", "means", "precisions", "offsets")
 QUICK = {"pretrain_steps": 3, "steps": 1, "restarts": 3, "encoder": "network", "choose": "bound", "progress": False}
 
@@ -76,7 +77,7 @@ def test_probabilities_are_the_softmax_of_the_scores(request, name):
     expected = probabilities_by_hand(found.components, found.representations)
     np.testing.assert_allclose(found.probabilities, expected, atol=1e-9)
     assert np.array_equal(found.labels, expected.argmax(1))
-    assert np.array_equal(found.confidence, found.probabilities.max(1))
+    np.testing.assert_allclose(found.confidence, found.probabilities.max(1), rtol=1e-12)
 
 
 @pytest.mark.parametrize("components", ["spherical", "full"])
@@ -93,14 +94,19 @@ def test_components_of_a_posterior_give_its_own_assignments(components, far):
     np.testing.assert_allclose(Components.of(em).probabilities(z.numpy()), em.assignments.numpy(), atol=1e-6)
 
 
-def test_probabilities_do_not_depend_on_the_block():
+def test_probabilities_do_not_depend_on_the_block(monkeypatch):
     generator = np.random.default_rng(0)
     mixture = Components(
         np.ones(3) / 3, generator.normal(size=(3, 2)), np.array([1.0, 2.0, 0.5]), generator.normal(size=3)
     )
     z = generator.normal(size=(50, 2)).astype(np.float32)
     whole = mixture.probabilities(z)
-    np.testing.assert_allclose(mixture.probabilities(z, block=7), whole, rtol=1e-14)
+    labels, confidence = mixture.assigned(z)
+    assert np.array_equal(labels, whole.argmax(1))
+    assert np.array_equal(confidence, whole.max(1))
+    monkeypatch.setattr("metaclust.clustering.BLOCK", 1)
+    np.testing.assert_allclose(mixture.probabilities(z), whole, rtol=1e-14)
+    assert np.array_equal(mixture.assigned(z)[0], labels)
     np.testing.assert_allclose(mixture.take(np.array([2, 0])).probabilities(z), pairwise(whole, [2, 0]), rtol=1e-12)
     assert mixture.probabilities(z[:0]).shape == (0, 3)
 
@@ -199,12 +205,10 @@ def accuracy_by_hand(labels, known):
 def some_clustering(labels, clusters, **changes):
     count = len(labels)
     sure = np.random.default_rng(0).uniform(0.4, 1, count)
-    probabilities = np.full((count, clusters), 0.0)
-    probabilities[np.arange(count), labels] = sure
     mixture = Components(np.ones(clusters), np.zeros((clusters, 2)), np.ones(clusters), np.zeros(clusters))
     settings = {
         "labels": np.asarray(labels, np.int64),
-        "probabilities": probabilities,
+        "confidence": sure,
         "representations": np.random.default_rng(1).normal(size=(count, 2)).astype(np.float32),
         "components": mixture,
         "bound": -1.5,
@@ -241,8 +245,8 @@ def test_the_frame_has_a_row_each():
     assert frame.columns == ["id", "cluster", "confidence", "unsure"]
     assert frame["id"].to_list() == found.ids
     assert frame["cluster"].to_list() == [0, 1, 0, 0]
-    assert frame["confidence"].to_numpy() == pytest.approx(found.probabilities.max(1))
-    assert frame["unsure"].to_list() == [bool(p < 0.7) for p in found.probabilities.max(1)]
+    assert frame["confidence"].to_numpy() == pytest.approx(found.confidence)
+    assert frame["unsure"].to_list() == [bool(p < 0.7) for p in found.confidence]
     assert frame["unsure"].dtype == pl.Boolean
     known = replace(found, categories=list("abca")).to_frame()
     assert known.columns[-1] == "category"
@@ -331,6 +335,7 @@ def damaged(tmp_path, change):
         lambda header, tensors: header.pop("ids"),
         lambda header, tensors: header.update(model={"config": {}}),
         lambda header, tensors: tensors.pop("labels"),
+        lambda header, tensors: tensors.pop("confidence"),
         lambda header, tensors: tensors.pop("offsets"),
     ],
 )
@@ -430,3 +435,13 @@ def test_scores_without_categories_are_refused():
 
 def test_the_package_offers_the_clustering():
     assert metaclust.Clustering is Clustering
+
+
+def test_a_file_with_all_probabilities_instead_of_the_best_ones_is_still_read(clustering, tmp_path):
+    clustering.save(tmp_path / "new.safetensors")
+    tensors, header = read_tensors(tmp_path / "new.safetensors", "clustering")
+    del tensors["confidence"]
+    tensors["probabilities"] = torch.from_numpy(clustering.probabilities)
+    write_tensors(tmp_path / "old.safetensors", tensors, header)
+    loaded = Clustering.load(tmp_path / "old.safetensors", device="cpu")
+    np.testing.assert_allclose(loaded.confidence, clustering.confidence, rtol=1e-12)

@@ -33,7 +33,7 @@ def padded_tasks(sizes=(4, 9, 1), width=3, seed=0):
 def test_the_papers_preset_has_the_papers_values():
     config = ModelConfig.preset("paper", (1, 28, 28))
     assert (config.representation, config.max_clusters, config.steps) == (10, 10, 10)
-    assert (config.hidden, config.filters, config.dropout) == (256, 32, 0.1)
+    assert (config.hidden, config.task_hidden, config.filters, config.dropout) == (256, 256, 32, 0.1)
     assert (config.mean_covariance, config.alpha) == ("unit", 1.0)
     assert (config.components, config.inference, config.initial) == ("spherical", "vb", "network")
 
@@ -356,22 +356,45 @@ def test_seeds_follow_the_generator():
     assert not torch.equal(one, other)
 
 
-def test_the_best_start_of_each_task_is_the_networks_or_the_seeded_one_with_the_best_bound():
+@pytest.mark.parametrize("settings", [{}, {"components": "full"}, {"inference": "em"}])
+def test_each_task_starts_at_the_networks_or_the_seeded_start_with_the_best_bound(settings):
     _, mask = padded_tasks((30, 25, 1, 12, 8, 20, 3, 17))
     blob = torch.arange(30) % torch.tensor([5, 1, 1, 2, 4, 3, 2, 4])[:, None]
     z = 0.2 * torch.randn(8, 30, 3) + 3 * torch.randn(5, 3)[blob]
-    model = small_model()
+    model = small_model(**settings)
     own = model.initial_logits(z, mask)
     torch.manual_seed(7)
     numbers = torch.randint(2, 6, (4,))[:, None]
     starts = [own, *seeded_logits(z.expand(4, 8, 30, 3), 5, mask.expand(4, 8, 30), seeds=numbers)]
-    bounds = [variational_bayes(z, logits, 3, 1.0, "optimal", mask=mask).exact_bound for logits in starts]
-    best = torch.stack(bounds).argmax(0).tolist()
+    if model.config.inference == "em":
+        ends = [expectation_maximization(z, logits, 4, mask=mask) for logits in starts]
+    else:
+        components = model.config.components
+        ends = [variational_bayes(z, logits, 4, 1.0, "optimal", components, mask) for logits in starts]
+    best = torch.stack([end.exact_bound for end in ends]).argmax(0).tolist()
     torch.manual_seed(7)
-    chosen = model.best_start(z, own, mask, 4)
+    r = model.trajectory(z, own, mask, 4)
     for task in range(8):
-        assert torch.equal(chosen[task], starts[best[task]][task])
+        torch.testing.assert_close(r[0, task], starts[best[task]][task].softmax(-1) * mask[task, :, None])
+        torch.testing.assert_close(r[-1, task], ends[best[task]].r[task], atol=1e-4, rtol=1e-3)
     assert len(set(best)) > 1
+
+
+def test_only_tasks_that_start_at_the_network_pass_it_a_gradient():
+    blob = torch.arange(30) % 3
+    z = 0.3 * torch.randn(6, 30, 3) + 3 * torch.eye(3)[blob]
+    model = small_model()
+    # The network is right in the first three tasks and puts all rows together in the others; the seeds, the other way.
+    right = torch.full((30, 5), -3.0)
+    right[torch.arange(30), blob] = 3
+    together = torch.tensor([3.0, -3, -3, -3, -3]).expand(30, 5)
+    own = torch.stack([right] * 3 + [together] * 3).requires_grad_()
+    model._seeded = lambda *_: torch.stack([together] * 3 + [right] * 3)[None]
+    r = model.trajectory(z, own, None, 1)
+    (r[-1] * torch.randn_like(r[-1])).sum().backward()
+    networks = torch.isclose(r[0], own.softmax(-1)).flatten(1).all(1)
+    assert networks.tolist() == [True] * 3 + [False] * 3
+    assert ((own.grad != 0).flatten(1).any(1) == networks).all()
 
 
 @pytest.mark.parametrize(("clusters", "starts"), [(10, 9), (10, 1), (10, 0), (2, 3), (1, 3)])
@@ -382,3 +405,10 @@ def test_starts_have_from_as_many_seeds_as_clusters_down_to_two(clusters, starts
     assert numbers == sorted(numbers, reverse=True)
     assert all(min(2, clusters) <= number <= clusters for number in numbers)
     assert starts < 2 or numbers[-1] == min(2, clusters)
+
+
+def test_settings_of_a_file_from_before_the_task_networks_had_a_width_of_their_own():
+    settings = ModelConfig((6,), hidden=32).to_dict()
+    assert ModelConfig.from_dict(settings).task_hidden == 64
+    del settings["task_hidden"]
+    assert ModelConfig.from_dict(settings).task_hidden == 32

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score
 from torch.nn.functional import cross_entropy, one_hot
 
-from metaclust import objectives
+from metaclust import objectives, pairs
 from metaclust.objectives import prototypical_loss, soft_ari
 
 DISTANCES = pytest.mark.parametrize("distance", ["tv", "prob"])
@@ -313,3 +313,29 @@ def test_assignments_that_are_not_finite_are_refused_unless_they_are_padding(bad
     with pytest.raises(ValueError, match="r holds NaN or infinity"):
         soft_ari(r, y)
     assert soft_ari(r, y, torch.tensor([True, True, False])).item() == 1.0
+
+
+@given(st.integers(1, 3), st.integers(1, 3), st.integers(1, 30), st.integers(1, 5), st.integers(0, 99))
+def test_the_packed_sort_counts_as_the_plain_one_does(tasks, columns, rows, categories, seed):
+    generator = torch.Generator().manual_seed(seed)
+    # Few different values, so that many are equal; zeros of both signs, values below zero, tiny ones.
+    values = torch.tensor([0.0, -0.0, 1.0, 0.5, -1.0, 1e-45, -1e-45, 1e-30, -7.5, 3.4e38])
+    values = values[torch.randint(len(values), (tasks, columns, rows), generator=generator)]
+    category = torch.randint(categories, (tasks, rows), generator=generator)
+    present = torch.rand((tasks, rows), generator=generator) < 0.8
+    category = objectives.dense_categories(category, present)
+    size = objectives.category_sizes(category, present)
+    for ours, plain in zip(
+        pairs.pair_coefficients(values, category, present, size),
+        pairs.pair_coefficients(values.double(), category, present, size),
+        strict=True,
+    ):
+        assert torch.equal(ours, plain)
+
+
+def test_where_the_keys_have_no_room_the_plain_sort_takes_over(monkeypatch):
+    r, y = torch.randn(40, 3).softmax(-1), torch.arange(40) % 20
+    expected = soft_ari(r, y)
+    monkeypatch.setattr(pairs, "packed_middles", lambda *_: pytest.fail("no room for it"))
+    monkeypatch.setattr(pairs, "CATEGORY_BITS", 4)
+    assert soft_ari(r, y) == expected

@@ -45,7 +45,7 @@ def made(n=60, k=3, kind="text", *, rows=True, categories=True, seed=0, spread=0
     data = Rows(kind, values, [f"row-{i}" for i in range(n)], None, columns, "things.csv")
     given = {
         "labels": labels,
-        "probabilities": probabilities,
+        "confidence": probabilities.max(1),
         "representations": z,
         "components": Components(np.full(k, 1 / k), means, np.ones(k), np.zeros(k)),
         "bound": -5.0 * n,

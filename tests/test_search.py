@@ -218,7 +218,8 @@ def test_the_start_with_the_best_bound_is_kept(components, effective):
     by_cluster = {int(old): int(new) for old, new in zip(kept.argmax(1), found.labels, strict=True)}
     assert len(by_cluster) == len(live)
     order = sorted(by_cluster, key=by_cluster.__getitem__)
-    np.testing.assert_allclose(found.probabilities, kept[:, order], atol=1e-6)
+    np.testing.assert_allclose(found.confidence, kept.max(1), atol=1e-6)
+    np.testing.assert_allclose(found.components.probabilities(z), kept[:, order], atol=1e-6)
 
 
 def test_each_start_is_reported():
@@ -241,7 +242,7 @@ def test_few_rows_count_in_full():
     some = find_clusters(small_model(), z, Search(5, restarts=3, effective_rows=20))
     every = find_clusters(small_model(), z, Search(5, restarts=3, effective_rows=None))
     assert some.weight == every.weight == 1.0
-    assert np.array_equal(some.probabilities, every.probabilities)
+    assert np.array_equal(some.confidence, every.confidence)
 
 
 @pytest.mark.parametrize("min_size", [2, 5, 9, 15, 1000])
@@ -261,17 +262,17 @@ def test_clusters_that_are_too_small_are_dissolved_the_smallest_first(min_size, 
             break
         live.remove(smallest)
     assert np.bincount(found.labels).tolist() == sorted(sizes.values(), reverse=True)
-    assert len(found.components.weights) == len(live) == found.probabilities.shape[1]
+    assert len(found.components.weights) == len(live)
     pairs = set(zip(labels.tolist(), found.labels.tolist(), strict=True))
     assert len(pairs) == len(live)
     assert len(live) == 1 or min(np.bincount(found.labels)) >= min_size
-    np.testing.assert_allclose(found.probabilities.sum(1), 1)
+    np.testing.assert_allclose(found.confidence, found.components.probabilities(z).max(1))
 
 
 def test_one_row_is_one_cluster():
     found = find_clusters(small_model(), np.ones((1, 3), np.float32), Search(5, restarts=3))
     assert found.labels.tolist() == [0]
-    assert found.probabilities.tolist() == [[1.0]]
+    assert found.confidence.tolist() == [1.0]
 
 
 def test_identical_rows_are_one_cluster():
@@ -286,7 +287,7 @@ def test_another_seed_draws_other_starts_and_the_same_seed_the_same():
         find_clusters(small_model(), z, Search(5, restarts=6, effective_rows=None, seed=seed)) for seed in (0, 0, 1)
     ]
     assert ends[0].starts == ends[1].starts != ends[2].starts
-    assert np.array_equal(ends[0].probabilities, ends[1].probabilities)
+    assert np.array_equal(ends[0].confidence, ends[1].confidence)
 
 
 def test_equal_clusters_are_numbered_by_their_first_row():

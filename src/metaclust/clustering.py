@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,6 +22,9 @@ from metaclust.mixture import Posterior
 from metaclust.mixture.blockwise import Inferred
 from metaclust.mixture.inference import Family
 from metaclust.mixture.sticks import expected_log_weights, expected_weights
+
+BLOCK = 1 << 19
+"""How many numbers are in hand at a time where rows meet clusters."""
 
 
 @dataclass(frozen=True)
@@ -78,9 +81,22 @@ class Components:
             self.weights[clusters], self.means[clusters], self.precisions[clusters], self.offsets[clusters]
         )
 
-    def probabilities(self, z: NDArray[Any], block: int = 4096) -> NDArray[np.float64]:
+    def probabilities(self, z: NDArray[Any]) -> NDArray[np.float64]:
         """(rows, S) to (rows, clusters): the E step at these components."""
         result = np.empty((len(z), len(self.weights)))
+        for place, probabilities in self._blocks(z):
+            result[place] = probabilities
+        return result
+
+    def assigned(self, z: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """The most probable cluster of each row and its probability; never all rows' by all clusters at once."""
+        labels, confidence = np.empty(len(z), dtype=np.int64), np.empty(len(z))
+        for place, probabilities in self._blocks(z):
+            labels[place], confidence[place] = probabilities.argmax(1), probabilities.max(1)
+        return labels, confidence
+
+    def _blocks(self, z: NDArray[Any]) -> Iterator[tuple[slice, NDArray[np.float64]]]:
+        block = max(16, BLOCK // max(1, self.means.size))
         for start in range(0, len(z), block):
             # (clusters, rows, S): the difference itself, for rows may be far from zero and near to each other.
             difference = z[None, start : start + block].astype(np.float64) - self.means[:, None]
@@ -90,8 +106,7 @@ class Components:
                 square = np.einsum("kns,kst,knt->kn", difference, self.precisions, difference, optimize=True)
             scores = (self.offsets[:, None] - 0.5 * square).T
             scores = np.exp(scores - scores.max(1, keepdims=True))
-            result[start : start + block] = scores / scores.sum(1, keepdims=True)
-        return result
+            yield slice(start, start + block), scores / scores.sum(1, keepdims=True)
 
 
 def label_scores(known: Sequence[str], labels: NDArray[np.int64]) -> dict[str, float]:
@@ -110,8 +125,8 @@ class Clustering:
 
     labels: NDArray[np.int64]
     """The most probable cluster of each row."""
-    probabilities: NDArray[np.float64]
-    """(rows, clusters); each row adds up to 1."""
+    confidence: NDArray[np.float64]
+    """How sure each row is of its cluster: the probability of it."""
     representations: NDArray[np.float32]
     """(rows, S): what the model made of the rows, and what was clustered."""
     components: Components
@@ -153,10 +168,9 @@ class Clustering:
         return np.bincount(self.labels, minlength=self.n_clusters)
 
     @property
-    def confidence(self) -> NDArray[np.float64]:
-        """How sure each row is of its cluster: the probability of it."""
-        best: NDArray[np.float64] = self.probabilities.max(1)
-        return best
+    def probabilities(self) -> NDArray[np.float64]:
+        """(rows, clusters); each row adds up to 1. Computed when it is asked for."""
+        return self.components.probabilities(self.representations)
 
     @property
     def unsure(self) -> NDArray[np.bool_]:
@@ -198,11 +212,11 @@ class Clustering:
                 "dataclasses.replace(clustering, model=MetaClusterer.load(path))"
             )
         rows, z = self.model.represent(X)
-        probabilities = self.components.probabilities(z)
+        labels, confidence = self.components.assigned(z)
         return replace(
             self,
-            labels=probabilities.argmax(1),
-            probabilities=probabilities,
+            labels=labels,
+            confidence=confidence,
             representations=z,
             ids=rows.ids,
             categories=rows.labels,

@@ -13,7 +13,7 @@ from metaclust.checkpoint import CheckpointError, model_from, model_header, read
 from metaclust.clustering import Clustering, Components, Start
 from metaclust.estimator import MetaClusterer
 
-ARRAYS = ("labels", "probabilities", "representations")
+ARRAYS = ("labels", "confidence", "representations")
 COMPONENTS = ("weights", "means", "precisions", "offsets")
 
 
@@ -47,7 +47,8 @@ def load_clustering(path: str | os.PathLike[str], device: str = "auto") -> Clust
             model = MetaClusterer.of(*model_from(weights, header["model"], None, device), device)
         return Clustering(
             labels=tensors["labels"].numpy(),
-            probabilities=tensors["probabilities"].numpy(),
+            # Files of version 0.1 have all probabilities instead.
+            confidence=(tensors["confidence"] if "confidence" in tensors else tensors["probabilities"].amax(1)).numpy(),
             representations=tensors["representations"].numpy(),
             components=Components(**{name: tensors[name].numpy() for name in COMPONENTS}),
             bound=float(header["bound"]),

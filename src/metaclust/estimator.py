@@ -212,7 +212,7 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         warn_if_all_are_used(len(found.components.weights), limit, len(rows))
         return Clustering(
             labels=found.labels[back],
-            probabilities=found.probabilities[back],
+            confidence=found.confidence[back],
             representations=z,
             components=found.components,
             bound=found.bound,

@@ -14,14 +14,13 @@ from torch import Tensor, nn
 from metaclust.choice import Choice
 from metaclust.data.sparse import SparseRows, dense
 from metaclust.mixture import PAPER, Posterior, Prior, component_family, em_steps, vb_steps
-from metaclust.mixture.inference import Family, choose, run
+from metaclust.mixture.inference import Family, choose, run, softmax_of
+from metaclust.mixture.loop import assignments, follow
+from metaclust.mixture.spherical import Spherical
 from metaclust.mixture.statistics import accumulation_dtype
 from metaclust.model_config import ModelConfig
 from metaclust.networks import ImageEncoder, ResidualEncoder, TaskNetwork, VectorEncoder
 from metaclust.starts import fit_columns, seed_numbers, seeded_logits
-
-LOOK_AHEAD = 3
-"""Steps after which the starts of a training task are compared: by then the bound tells good ones from bad ones."""
 
 
 class ClusteringModel(nn.Module):
@@ -36,7 +35,7 @@ class ClusteringModel(nn.Module):
         self.custom_encoder = encoder is not None
         self.encoder = encoder if encoder is not None else default_encoder(config)
         self.task_network = (
-            TaskNetwork(config.representation, config.max_clusters, config.hidden, config.dropout)
+            TaskNetwork(config.representation, config.max_clusters, config.task_hidden, config.dropout)
             if config.initial == "network"
             else None
         )
@@ -146,13 +145,41 @@ class ClusteringModel(nn.Module):
         z: Float[Tensor, "*task n s"],
         logits: Float[Tensor, "*task n k"],
         mask: Bool[Tensor, "*task n"] | None = None,
+        seeded: int = 0,
     ) -> Float[Tensor, "steps *task n k"]:
-        """The assignments at the start and after each of the T steps, differentiable: what training reads."""
-        posteriors = islice(self._posteriors(z, logits, mask), self.config.steps)
-        r = torch.stack(
-            [logits.softmax(-1).to(accumulation_dtype(z.device, z.dtype)), *(p.assignments for p in posteriors)]
-        )
-        return (r if mask is None else r * mask[..., None]).to(z.dtype)
+        """The assignments at the start and after each of the T steps, differentiable: what training reads.
+
+        With ``seeded``, each task starts at ``logits`` or at the best of so many starts from k-means++ seeds, by the
+        bound after the steps. The seeds, and how many there are, are drawn from torch's generator; they pass no
+        gradient. In the precision of the rows, where the steps' derivative is written out (spherical components).
+        """
+        family = self.family
+        if self.config.inference == "em" or not isinstance(family, Spherical):
+            if seeded:
+                logits = self._best_start(z, logits, mask, seeded)
+            posteriors = islice(self._posteriors(z, logits, mask), self.config.steps)
+            start = logits.softmax(-1).to(accumulation_dtype(z.device, z.dtype))
+            r = torch.stack([start, *(p.assignments for p in posteriors)])
+            return (r if mask is None else r * mask[..., None]).to(z.dtype)
+        tasks = z.shape[:-2]
+        z, logits = (value.reshape(-1, *value.shape[-2:]) for value in (z, logits))
+        if mask is not None:
+            mask = mask.reshape(z.shape[:-1])
+            z = z.masked_fill(~mask[..., None], 0)
+        features = family.features(z, mask)
+        r = softmax_of(logits).mT
+        starts = r[:, None]
+        if seeded:
+            starts = torch.cat((starts, softmax_of(self._seeded(z.detach(), mask, seeded)).mT.transpose(0, 1)), 1)
+        path = follow(features, starts, family, self.alpha, self.config.steps)
+        best = torch.zeros(len(z), dtype=torch.int64, device=z.device)
+        if seeded:
+            best = path.bound.argmax(1)
+            chosen = starts.detach()[torch.arange(len(z), device=z.device), best]
+            r = torch.where((best == 0)[:, None, None], r, chosen)
+        r = torch.cat((r[None], assignments(features, r, family, self.alpha, *path.of(best))))
+        r = r if mask is None else r * mask[:, None]
+        return r.reshape(len(r), *tasks, *r.shape[-2:]).mT
 
     def infer(
         self,
@@ -232,26 +259,24 @@ class ClusteringModel(nn.Module):
         finally:
             self.train(training)
 
-    def best_start(
-        self,
-        z: Float[Tensor, "*task n s"],
-        logits: Float[Tensor, "*task n k"],
-        mask: Bool[Tensor, "*task n"] | None,
-        seeded: int,
-    ) -> Float[Tensor, "*task n k"]:
-        """For each task, ``logits`` or the best of ``seeded`` starts from seeds, by the bound after a few steps.
-
-        The seeds, and how many there are, are drawn from torch's generator; they pass no gradient.
-        """
+    @torch.no_grad()
+    def _seeded(
+        self, z: Float[Tensor, "*task n s"], mask: Bool[Tensor, "*task n"] | None, seeded: int
+    ) -> Float[Tensor, "starts *task n k"]:
+        """Starts from k-means++ seeds; how many there are is drawn, too."""
         clusters = self.config.max_clusters
+        numbers = torch.randint(min(2, clusters), clusters + 1, (seeded,)).reshape(-1, *[1] * (z.ndim - 2))
+        masks = None if mask is None else mask.expand(seeded, *mask.shape)
+        return seeded_logits(z.expand(seeded, *z.shape), clusters, masks, seeds=numbers)
+
+    def _best_start(self, z: Tensor, logits: Tensor, mask: Tensor | None, seeded: int) -> Float[Tensor, "*task n k"]:
+        """For each task, ``logits`` or the best of ``seeded`` starts from seeds, by the bound after the steps."""
         with torch.no_grad():
-            numbers = torch.randint(min(2, clusters), clusters + 1, (seeded,)).reshape(-1, *[1] * (z.ndim - 2))
+            candidates = torch.cat((logits[None], self._seeded(z, mask, seeded)))
             rows = z.expand(seeded + 1, *z.shape)
             masks = None if mask is None else mask.expand(seeded + 1, *mask.shape)
-            others = seeded_logits(rows[1:], clusters, None if masks is None else masks[1:], seeds=numbers)
-            candidates = torch.cat((logits[None], others))
             posteriors = self._posteriors(rows, candidates, masks)
-            best = run(posteriors, min(LOOK_AHEAD, self.config.steps), None).exact_bound.argmax(0)[..., None, None]
+            best = run(posteriors, self.config.steps, None).exact_bound.argmax(0)[..., None, None]
             chosen = candidates.gather(0, best[None].expand(1, *logits.shape))[0]
         return torch.where(best == 0, logits, chosen)
 

@@ -26,6 +26,8 @@ class ModelConfig:
     steps: int = 5
     """T, the number of steps of inference that are trained through."""
     hidden: int = 256
+    task_hidden: int = 64
+    """The width of the networks that propose initial assignments; the paper's is ``hidden``."""
     filters: int = 64
     strided: bool = True
     dropout: float = 0.0
@@ -56,7 +58,7 @@ class ModelConfig:
                 f"input_shape={self.input_shape}: give (width,) for vectors or (channels, height, width) for images"
             )
         object.__setattr__(self, "input_shape", tuple(int(size) for size in self.input_shape))
-        for name in ("representation", "max_clusters", "steps", "hidden", "filters"):
+        for name in ("representation", "max_clusters", "steps", "hidden", "task_hidden", "filters"):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise ValueError(f"{name}={value!r}: it must be a whole number of 1 or more")
@@ -89,6 +91,7 @@ class ModelConfig:
             settings: dict[str, Any] = {
                 "representation": 10,
                 "steps": 10,
+                "task_hidden": 256,
                 "filters": 32,
                 "strided": False,
                 "dropout": 0.1,
@@ -108,4 +111,6 @@ class ModelConfig:
         unknown = sorted(set(settings) - {field.name for field in fields(cls)})
         if unknown:
             raise ValueError(f"unknown model settings {unknown}: the file was written by a newer metaclust")
-        return cls(**{**settings, "input_shape": tuple(settings["input_shape"])})
+        # Files from before `task_hidden` have networks of one width.
+        width = {} if "task_hidden" in settings or "hidden" not in settings else {"task_hidden": settings["hidden"]}
+        return cls(**{**settings, **width, "input_shape": tuple(settings["input_shape"])})

@@ -18,12 +18,17 @@ def feed_forward(inputs: int, outputs: int, hidden: int = 256, dropout: float = 
     return nn.Sequential(
         nn.Linear(inputs, hidden),
         nn.ReLU(),
-        nn.Dropout(dropout),
+        dropped(dropout),
         nn.Linear(hidden, hidden),
         nn.ReLU(),
-        nn.Dropout(dropout),
+        dropped(dropout),
         nn.Linear(hidden, outputs),
     )
+
+
+def dropped(share: float) -> nn.Module:
+    """Dropout; of a share of zero torch would still draw and multiply."""
+    return nn.Dropout(share) if share else nn.Identity()
 
 
 class VectorEncoder(nn.Module):
@@ -58,10 +63,10 @@ class ResidualEncoder(nn.Module):
         # Distances of unit vectors are at most 2: this lets the prototypical loss tell near from far at the start.
         self.log_scale = nn.Parameter(torch.tensor(math.log(4.5) if unit else 0.0))
         self.network = nn.Sequential(
-            nn.Dropout(dropout),
+            dropped(dropout),
             nn.Linear(representation, hidden),
             nn.ReLU(),
-            nn.Dropout(dropout),
+            dropped(dropout),
             nn.Linear(hidden, representation),
         )
         for weight in self.network[-1].parameters():

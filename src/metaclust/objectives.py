@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from metaclust.mixture.inference import broadcast
 from metaclust.mixture.statistics import accumulation_dtype
+from metaclust.pairs import pair_coefficients
 
 Distance = Literal["tv", "prob"]
 
@@ -137,43 +138,6 @@ class TotalVariation(torch.autograd.Function):
             for other, same in zip(saved[::2], saved[1::2], strict=True)
         ]
         return torch.cat(columns, 1).mT.reshape(ctx.shape), None, None, None
-
-
-def pair_coefficients(
-    values: Float[Tensor, "b k n"], category: Int[Tensor, "b n"], present: Bool[Tensor, "b n"], size: Int[Tensor, "b c"]
-) -> tuple[Int[Tensor, "b k n"], Int[Tensor, "b k n"]]:
-    """(rows below - rows above) for each value, among all rows and among those of its category; 0 for padding."""
-    rows = values.shape[-1]
-    absent = ~present[:, None]
-    ordered, order = values.masked_fill(absent, float("inf")).sort(-1)
-    changes = ordered[..., 1:] != ordered[..., :-1]
-    middle, rank = tie_middles(changes)
-    count = present.sum(-1, dtype=torch.int32)[:, None, None]
-    every = scatter(order, middle - count)
-    # Second sort: by category, then by value. The rank among all values stands for the value, so that the
-    # key is one exact integer.
-    key = category[:, None].expand_as(order).gather(-1, order) * rows + rank
-    key.masked_fill_(absent.expand_as(order).gather(-1, order), torch.iinfo(key.dtype).max)
-    key, order_again = key.sort(-1)
-    middle, _ = tie_middles(key[..., 1:] != key[..., :-1])
-    before = (2 * size.cumsum(-1) - size).to(torch.int32)
-    order = order.gather(-1, order_again)
-    same = scatter(order, middle) - before.gather(-1, category)[:, None]
-    return every.masked_fill_(absent, 0), same.masked_fill_(absent, 0)
-
-
-def tie_middles(changes: Bool[Tensor, "b k m"]) -> tuple[Int[Tensor, "b k n"], Int[Tensor, "b k n"]]:
-    """For each place in sorted order: (first + one past last place of its run of equal values), and first place."""
-    rows = changes.shape[-1] + 1
-    place = torch.arange(rows, dtype=torch.int32, device=changes.device)
-    start = functional.pad(place[1:] * changes, (1, 0)).cummax(-1).values
-    end = functional.pad(place[1:].where(changes, rows), (0, 1), value=rows).flip(-1).cummin(-1).values.flip(-1)
-    return start + end, start
-
-
-def scatter(order: Int[Tensor, "b k n"], values: Int[Tensor, "b k n"]) -> Int[Tensor, "b k n"]:
-    """Undo a sort: put each value where its row was."""
-    return torch.empty_like(values).scatter_(-1, order, values)
 
 
 def probability_distances(

@@ -51,7 +51,7 @@ class Found:
     """Clusters of rows, numbered by size."""
 
     labels: NDArray[np.int64]
-    probabilities: NDArray[np.float64]
+    confidence: NDArray[np.float64]
     components: Components
     bound: float
     starts: tuple[Start, ...]
@@ -236,11 +236,20 @@ def found_with(
     weight: float,
 ) -> Found:
     """The rows in these clusters, without those that are empty or too small; numbered by size."""
-    components = by_size(
-        components, min_cluster_size, lambda now: sizes_of(now.probabilities(z).argmax(1), len(now.weights))
-    )
-    probabilities = components.probabilities(z)
-    return Found(probabilities.argmax(1), probabilities, components, bound, starts, weight)
+    labels, confidence = np.empty(0, np.int64), np.empty(0)
+
+    def count(now: Components) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        nonlocal labels, confidence
+        labels, confidence = now.assigned(z)
+        return sizes_of(labels, len(now.weights))
+
+    components, order, counted = by_size(components, min_cluster_size, count)
+    if len(order) == counted:
+        labels = np.argsort(order)[labels]
+    else:
+        # Without those that are empty, rows are a little surer.
+        labels, confidence = components.assigned(z)
+    return Found(labels, confidence, components, bound, starts, weight)
 
 
 def sizes_of(labels: NDArray[np.int64], clusters: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -254,19 +263,18 @@ def by_size(
     components: Components,
     least: int,
     count: Callable[[Components], tuple[NDArray[np.int64], NDArray[np.int64]]],
-) -> Components:
+) -> tuple[Components, NDArray[np.int64], int]:
     """The clusters that have rows, the largest first, those of fewer than ``least`` rows dissolved, the smallest first.
 
-    ``count`` goes through the rows: their sizes and first rows, see :func:`sizes_of`.
+    ``count`` goes through the rows: their sizes and first rows, see :func:`sizes_of`. Also given are the places of the
+    clusters among those that were counted last, and how many these were.
     """
-    sizes, first = count(components)
     while True:
+        sizes, first = count(components)
         # Those without rows go together: no row has to find another.
         kept = np.flatnonzero(sizes)
-        components, sizes, first = components.take(kept), sizes[kept], first[kept]
-        smallest = int(sizes.argmin())
-        if len(sizes) == 1 or sizes[smallest] >= least:
+        if len(kept) == 1 or sizes[kept].min() >= least:
             # Of the same size by the first row.
-            return components.take(np.lexsort((first, -sizes)))
-        components = components.take(np.delete(np.arange(len(sizes)), smallest))
-        sizes, first = count(components)
+            order = kept[np.lexsort((first[kept], -sizes[kept]))]
+            return components.take(order), order, len(sizes)
+        components = components.take(np.delete(kept, sizes[kept].argmin()))

@@ -10,6 +10,9 @@ from torch.nn import functional
 EMPTY = -1e9
 """The logit of a cluster that starts without rows: far below any other, and finite."""
 
+ANY = 1e-30
+"""The weight of a row on a seed when the next one is drawn: only where there are no others."""
+
 
 def fit_columns(logits: Float[Tensor, "*task n k"], clusters: int) -> Float[Tensor, "*task n c"]:
     """As many columns as there may be clusters: further ones start empty, those that are too many are left out."""
@@ -44,15 +47,15 @@ def seeded_logits(
     if mask is not None:
         weight = mask.reshape(weight.shape).to(z.dtype)
     nearest = weight
-    distances = []
-    for _ in range(int(numbers.max())):
-        # Where all rows lie on seeds already, draw any row.
-        chance = torch.where(nearest.sum(-1, keepdim=True) > 0, nearest, weight)
-        draw = torch.rand((len(flat), 1), dtype=torch.float64, generator=generator).to(z.device, z.dtype)
-        total = chance.cumsum(-1)
+    distances: list[Tensor] = []
+    many = int(numbers.max())
+    draws = torch.rand((many, len(flat), 1), dtype=torch.float64, generator=generator).to(z.device, z.dtype)
+    for draw in draws:
+        # Where all rows lie on seeds already, any row is drawn.
+        total = torch.add(nearest, weight, alpha=ANY).cumsum(-1)
         seed = torch.searchsorted(total, draw * total[:, -1:]).clamp_max(flat.shape[1] - 1)
         row = flat.gather(1, seed[..., None].expand(-1, 1, flat.shape[-1]))
-        distance = (flat - row).square().sum(-1)
+        distance = torch.cdist(flat, row, compute_mode="donot_use_mm_for_euclid_dist")[..., 0].square()
         distances.append(distance)
         candidate = distance * weight
         nearest = candidate if len(distances) == 1 else torch.minimum(nearest, candidate)

@@ -21,6 +21,7 @@ from metaclust.checkpoint import save_model
 from metaclust.data.sparse import SparseRows
 from metaclust.episodes import Batch, Task, TaskSampler
 from metaclust.evaluation import evaluate
+from metaclust.mixture.inference import softmax_of
 from metaclust.model import ClusteringModel
 from metaclust.model_config import Preset
 from metaclust.objectives import Distance, continuous_ari, prototypical_loss
@@ -229,11 +230,10 @@ def ari_loss(model: ClusteringModel, batch: Batch, config: TrainingConfig) -> tu
     z = batch.pad(encoded)
     rows = z if config.task_clip is None else LimitedGradient.apply(z, config.task_clip / len(z))
     logits = model.initial_logits(rows, batch.mask)
-    own = logits.softmax(-1)
-    if config.seeded:
-        logits = model.best_start(z, logits, batch.mask, config.seeded)
-    r = model.trajectory(rows, logits, batch.mask)
-    r = r[-1:] if config.objective == "last-step" else torch.cat((own[None], r[1:]))
+    own = softmax_of(logits)
+    r = model.trajectory(rows, logits, batch.mask, config.seeded)
+    # In the layout in which the columns of r are sorted.
+    r = r[-1:] if config.objective == "last-step" else torch.cat((own.mT[None], r.mT[1:])).mT
     ari = continuous_ari(r, batch.y, batch.mask, config.distance).mean(1)
     loss = 1 - ari.mean()
     parts = {"ari": float(ari[-1].detach())}
@@ -303,7 +303,7 @@ def task_settings(sampler: TaskSampler) -> dict[str, Any]:
 
 
 def new_optimizer(model: ClusteringModel, config: TrainingConfig) -> torch.optim.Adam:
-    return torch.optim.AdamW(model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay)
+    return torch.optim.AdamW(model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay, fused=True)
 
 
 def learning_rate(config: TrainingConfig, step: int) -> float:

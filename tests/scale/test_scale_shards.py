@@ -3,6 +3,7 @@
 import os
 import runpy
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import reduce
 from itertools import pairwise
 from operator import add
@@ -14,12 +15,12 @@ import numpy as np
 import polars as pl
 import pytest
 from scale_rows import blobs
-from sklearn.metrics import adjusted_rand_score
 
 from metaclust import InfiniteGaussianMixture, MetaClusterer
 from metaclust.scale import DaskEngine, LocalEngine, cluster_shards
 from metaclust.scale.engines import FAN, map_add
 from metaclust.scale.shards import Shard
+from metaclust.search import choose_among, found_with, with_all_rows
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -122,7 +123,13 @@ def test_many_rows_go_on_from_the_clusters_of_a_sample(
     model: MetaClusterer, shards: Path, tmp_path: Path, engine: DaskEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("metaclust.scale.run.CHOOSING_ROWS", 400)
-    monkeypatch.setattr("metaclust.search.CHOOSING_ROWS", 400)
+    chosen: list[Any] = []
+
+    def choose(*arguments: Any) -> Any:
+        chosen.append(choose_among(*arguments))
+        return chosen[-1]
+
+    monkeypatch.setattr("metaclust.scale.run.choose_among", choose)
     local = cluster_shards(model, shards, tmp_path / "local", engine="local")
     result = cluster_shards(model, shards, tmp_path / "dask", engine=engine)
     found = result.labels().collect()
@@ -131,10 +138,14 @@ def test_many_rows_go_on_from_the_clusters_of_a_sample(
     assert result.passes == 20
     assert found.columns == ["shard", "row", "cluster", "confidence"]
     assert (np.diff(result.sizes) <= 0).all()
-    # Another sample than that of the same rows in memory, and the same clusters but for rows between them.
-    whole = model.cluster(np.concatenate([np.load(path) for path in sorted(shards.glob("*.npy"))]))
-    assert whole.n_clusters == result.n_clusters
-    assert adjusted_rand_score(whole.labels, found["cluster"]) > 0.95
+    # All rows in memory go from the clusters of the sample to the same ones.
+    z = model.transform(np.concatenate([np.load(path) for path in sorted(shards.glob("*.npy"))]))
+    mean = z.mean(0, dtype=np.float64)
+    components = with_all_rows(model.model_, z, mean, chosen[0][0])
+    expected = found_with(replace(components, means=components.means + mean), z, 1, 0.0, (), 1.0)
+    assert result.components is not None
+    np.testing.assert_allclose(result.components.means, expected.components.means, atol=1e-4)
+    assert np.mean(expected.labels == found["cluster"].to_numpy()) > 0.999
 
 
 def test_small_clusters_are_dissolved(

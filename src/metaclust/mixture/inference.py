@@ -208,7 +208,7 @@ def vb_steps(
         parameters = family.update(statistics, parameters)
         log_weights = expected_log_weights(sticks)
         scores = family.expected_log_likelihood(features, parameters) + log_weights[..., None, :]
-        r = scores.softmax(-1)
+        r = softmax_of(scores)
         step = step + 1
         yield Posterior(r, scores, log_weights, parameters, family, sticks, alpha, mask, step, z.dtype, weight)
 
@@ -227,9 +227,14 @@ def em_steps(
         parameters = family.maximize(statistics)
         log_weights = statistics.count.log() - statistics.count.sum(-1, keepdim=True).log()
         scores = family.log_likelihood(features, parameters) + log_weights[..., None, :]
-        r = scores.softmax(-1)
+        r = softmax_of(scores)
         step = step + 1
         yield Posterior(r, scores, log_weights, parameters, family, None, None, mask, step, z.dtype)
+
+
+def softmax_of(scores: Float[Tensor, "*task n k"]) -> Float[Tensor, "*task n k"]:
+    """The softmax over the last axis, many times faster than torch's where that axis is short."""
+    return scores.mT.contiguous().softmax(-2).mT
 
 
 def run(posteriors: Iterator[Posterior], steps: int, tol: float | None) -> Posterior:
@@ -283,7 +288,7 @@ def prepared(z: Tensor, logits: Tensor, family: Family, mask: Tensor | None) -> 
     if mask is not None:
         z = z.masked_fill(~mask[..., None], 0)
         logits = logits.masked_fill(~mask[..., None], 0)
-    return family.features(z.to(dtype), mask), logits.to(dtype).softmax(-1)
+    return family.features(z.to(dtype), mask), softmax_of(logits.to(dtype))
 
 
 def positive(name: str, value: float | Tensor, z: Tensor) -> Tensor:

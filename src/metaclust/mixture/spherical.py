@@ -82,7 +82,7 @@ class Spherical:
         self, features: Float[Tensor, "*task n f"], parameters: SphericalParameters
     ) -> Float[Tensor, "*task n k"]:
         """E[log N(z_n; mu_k, I/beta_k)], from Eq. 8."""
-        return features @ self.score_weights(parameters).mT
+        return (self.score_weights(parameters) @ features.mT).mT
 
     def score_weights(self, parameters: SphericalParameters) -> Float[Tensor, "*task k f"]:
         """What the features are multiplied with for the expected log likelihood.

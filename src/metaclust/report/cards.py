@@ -162,7 +162,7 @@ class CardMaker:
         )
 
     def otherwise(self, row: int) -> str:
-        probabilities = self.clustering.probabilities[row]
+        probabilities = self.clustering.components.probabilities(self.clustering.representations[[row]])[0]
         if len(probabilities) < 2:
             return ""
         second = int(np.argsort(-probabilities, kind="stable")[1])

@@ -231,7 +231,7 @@ def with_model(
         found: Sizes = rows.add(labels_of, LabelsJob(rows.reader, ComponentLabels(now)))
         return found.sizes, found.first
 
-    components = by_size(components, search.min_cluster_size, count)
+    components, _, _ = by_size(components, search.min_cluster_size, count)
     warn_if_all_are_used(len(components.weights), search.max_clusters, seen.rows)
     empty = np.empty(0, np.int64)
     clustering = ShardedClustering(folder.out, seen.rows, empty, float(bound), passes, (), components)

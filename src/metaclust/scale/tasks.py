@@ -99,7 +99,7 @@ def sums_of(job: SumsJob, shard: Shard) -> Summed:
 
 @runtime_checkable
 class Labeller(Protocol):
-    """Gives rows their clusters, a block after another: labels and, if asked or at hand, probabilities."""
+    """Gives rows their clusters, a block after another: labels, and probabilities if asked, else how sure or None."""
 
     @property
     def clusters(self) -> int: ...
@@ -141,8 +141,11 @@ class ComponentLabels:
 
     def __call__(self, blocks: Iterator[Tensor], probabilities: bool) -> Iterator[tuple[Any, Any]]:
         for x in blocks:
-            chances = self.components.probabilities(x.numpy())
-            yield chances.argmax(1), chances
+            if probabilities:
+                chances = self.components.probabilities(x.numpy())
+                yield chances.argmax(1), chances
+            else:
+                yield self.components.assigned(x.numpy())
 
 
 @dataclass(frozen=True)
@@ -183,7 +186,7 @@ def labels_of(job: LabelsJob, shard: Shard) -> Sizes:
             labels[rows : rows + len(found)] = found
             rows += len(found)
             if job.out is not None and probable is not None:
-                chances.append(probable if job.probabilities else probable.max(1))
+                chances.append(probable)
         check_count(rows, shard)
         if job.out is not None:
             write_labels(*job.out, path, job.ids, labels, np.concatenate(chances) if chances else None)
