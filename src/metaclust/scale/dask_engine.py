@@ -20,7 +20,7 @@ except ImportError as missing:
     raise ImportError("engine='dask' needs Dask: pip install 'metaclust[scale]'") from missing
 
 WORKERS = {
-    # By default memory goes back to the system at once, and every block of rows asks for it again: twice the time.
+    # By default memory goes back to the system at once, and every block of rows asks for it again (docs/scaling.md).
     "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": None,
     "distributed.worker.profile.enabled": False,
 }
