@@ -7,7 +7,7 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import end_to_end, images, imports, soft_ari, tables, training_step, vb_step
+from benchmarks import end_to_end, engines, images, imports, shards, soft_ari, tables, training_step, vb_step
 from benchmarks.report import Row, machine, markdown, write
 
 MEASURED = {
@@ -16,6 +16,8 @@ MEASURED = {
     "training_step": training_step.rows,
     "soft_ari": soft_ari.rows,
     "imports": imports.rows,
+    "engines": engines.rows,
+    "shards": shards.rows,
 }
 PRINTED: dict[str, Callable[[], None]] = {"tables": tables.main, "images": images.main}
 

@@ -138,7 +138,10 @@ def cluster(
     model: ModelPath,
     data: DataPath,
     out: Annotated[
-        Path | None, typer.Option(help="Where to write the clusters: .csv, .jsonl or .parquet.", show_default=False)
+        Path | None,
+        typer.Option(
+            help="Where to write the clusters: .csv, .jsonl or .parquet; a folder with --engine.", show_default=False
+        ),
     ] = None,
     report: Annotated[Path | None, typer.Option(help="Where to write the HTML report.", show_default=False)] = None,
     save: Annotated[
@@ -159,12 +162,50 @@ def cluster(
     skip_broken: SkipBroken = False,
     seed: Seed = None,
     device: Device = "auto",
+    engine: Annotated[
+        str | None,
+        typer.Option(help="For a folder of .npy or .parquet shards: dask, or local (one process).", show_default=False),
+    ] = None,
+    workers: Annotated[int | None, typer.Option(help="Processes here; else one a core.", show_default=False)] = None,
+    address: Annotated[
+        str | None, typer.Option(help="Of a Dask scheduler, instead of processes here.", show_default=False)
+    ] = None,
+    ids: Annotated[
+        str | None, typer.Option(help="Shards: a column to keep with the labels.", show_default=False)
+    ] = None,
+    probabilities: Annotated[bool, typer.Option("--probabilities", help="Shards: write those, too.")] = False,
+    skip_bad_shards: Annotated[bool, typer.Option("--skip-bad-shards", help="Go on without them.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Shards: go on with a run that was interrupted.")] = False,
     force: Force = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Group new data, and find out how many groups there are."""
-    from metaclust.commands import cluster_data
+    from metaclust.commands import cluster_data, cluster_folder
+
+    settings = {
+        "min_cluster_size": min_cluster_size,
+        "restarts": restarts,
+        "confidence": confidence,
+        "seed": seed,
+        "progress": not quiet,
+    }
+    sharded = {
+        "workers": workers,
+        "address": address,
+        "ids": ids,
+        "probabilities": probabilities,
+        "skip_bad_shards": skip_bad_shards,
+        "resume": resume,
+    }
+    if engine is not None:
+        others = {"report": report, "save": save, "confidence": confidence, "label": label, "skip_broken": skip_broken}
+        refuse(others | {"missing": None if missing == "error" else missing}, "has no meaning with --engine")
+        command = shlex.join(["metaclust", *sys.argv[1:]])
+        go_on = command if resume else f"{command} --resume"
+        show(cluster_folder(model, data, out, engine, settings, sharded, max_clusters, device, force, go_on), as_json)
+        return
+    refuse(sharded, "is for shards: give --engine, too")
 
     facts = cluster_data(
         model,
@@ -173,13 +214,7 @@ def cluster(
         report=report,
         save=save,
         reading={"label": label, "missing": missing, "on_error": "skip" if skip_broken else None},
-        settings={
-            "min_cluster_size": min_cluster_size,
-            "restarts": restarts,
-            "confidence": confidence,
-            "seed": seed,
-            "progress": not quiet,
-        },
+        settings=settings,
         max_clusters=max_clusters,
         device=device,
         force=force,
@@ -273,6 +308,12 @@ def experiment(
         render_only=render_only,
     )
     show(facts, as_json)
+
+
+def refuse(options: dict[str, Any], why: str) -> None:
+    for name, value in options.items():
+        if value is not None and value is not False:
+            raise ValueError(f"--{name.replace('_', '-')} {why}, or leave it out")
 
 
 def show(facts: dict[str, Any], as_json: bool) -> None:

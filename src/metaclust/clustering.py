@@ -19,7 +19,7 @@ from torch import Tensor
 from metaclust.data.arrays import names_of
 from metaclust.data.rows import Rows
 from metaclust.mixture import Posterior
-from metaclust.mixture.blockwise import BlockPosterior
+from metaclust.mixture.blockwise import Inferred
 from metaclust.mixture.inference import Family
 from metaclust.mixture.sticks import expected_log_weights, expected_weights
 
@@ -59,7 +59,7 @@ class Components:
         return cls._of(posterior.weights, parameters, scores)
 
     @classmethod
-    def of_blocks(cls, family: Family, posterior: BlockPosterior) -> Components:
+    def of_blocks(cls, family: Family, posterior: Inferred) -> Components:
         """Those of a posterior that was found in blocks of rows."""
         parameters, sticks = posterior.parameters, posterior.sticks
         scores = family.expected_log_likelihood(family.features(parameters.theta), parameters)

@@ -7,7 +7,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 import polars as pl
@@ -57,10 +57,7 @@ def train_model(
     try:
         estimator.fit(rows, folder=run, resume=resume)
     except KeyboardInterrupt:
-        Console(stderr=True, soft_wrap=True, highlight=False, quiet=not among.main).print(
-            f"\nStopped. Nothing is lost up to the last checkpoint; go on with: {go_on}", markup=False
-        )
-        raise SystemExit(130) from None
+        stopped(go_on, quiet=not among.main)
     if among.main:
         estimator.save(out)
         shutil.rmtree(run)
@@ -128,6 +125,45 @@ def cluster_data(
     return facts
 
 
+def cluster_folder(
+    model: Path,
+    data: Path,
+    out: Path | None,
+    engine: str,
+    settings: dict[str, Any],
+    sharded: dict[str, Any],
+    max_clusters: int | None,
+    device: str,
+    force: bool,
+    go_on: str,
+) -> dict[str, Any]:
+    """Cluster a folder of shards on the workers of an engine; ``go_on`` is the command to resume it."""
+    from metaclust.scale.run import cluster_shards
+
+    if out is None:
+        raise ValueError("--engine writes labels to a folder: give it as --out")
+    options = dict(sharded)
+    on_bad: Literal["skip", "stop"] = "skip" if options.pop("skip_bad_shards") else "stop"
+    estimator = with_settings(model, settings, device)
+    try:
+        result = cluster_shards(
+            estimator,
+            data,
+            out,
+            engine=engine,
+            max_clusters=max_clusters,
+            on_bad_shard=on_bad,
+            force=force,
+            progress=settings["progress"],
+            **options,
+        )
+    except KeyboardInterrupt:
+        stopped(go_on)
+    facts = {**result.facts(), "labels": str(out)}
+    facts["skipped shards"] = [bad.shard for bad in result.skipped]
+    return facts
+
+
 def evaluate_model(
     model: Path,
     data: Path,
@@ -178,14 +214,27 @@ def clustering_of(
     return estimator.cluster(rows, max_clusters=max_clusters)
 
 
+def stopped(go_on: str, quiet: bool = False) -> NoReturn:
+    """By the person at the keyboard."""
+    Console(stderr=True, soft_wrap=True, highlight=False, quiet=quiet).print(
+        f"\nStopped. Nothing is lost up to the last checkpoint; go on with: {go_on}", markup=False
+    )
+    raise SystemExit(130) from None
+
+
 def loaded(
     model: Path, data: Path, reading: dict[str, Any], settings: dict[str, Any], device: str
 ) -> tuple[MetaClusterer, Rows]:
     """The model with the settings asked for, and the data as the model's training data were read."""
+    estimator = with_settings(model, settings, device)
+    return estimator, read(data, {**reading, "like": estimator.preparation_}, settings["progress"])
+
+
+def with_settings(model: Path, settings: dict[str, Any], device: str) -> MetaClusterer:
     choose_device(device)
     estimator = MetaClusterer.load(model, device)
     estimator.set_params(**{name: value for name, value in settings.items() if value is not None})
-    return estimator, read(data, {**reading, "like": estimator.preparation_}, settings["progress"])
+    return estimator
 
 
 def read(data: Path, reading: dict[str, Any], progress: bool) -> Rows:

@@ -202,26 +202,15 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         """
         check_is_fitted(self, "model_")
         self.check_settings()
-        limit = int(self.max_clusters) if max_clusters is None else max_clusters
-        check_count("max_clusters", limit)
-        limit = int(limit)
+        search = self.search(max_clusters)
+        limit = search.max_clusters
         started = time.perf_counter()
         rows, z = self.represent(X)
         order = canonical_order(z)
-        effective = self.model_.config.effective_rows if self.effective_rows == "auto" else self.effective_rows
-        restarts = self.restarts
-        if restarts is None:
-            restarts = 1 if self.model_.config.learn_prior else 10
-        search = Search(limit, int(self.min_cluster_size), int(restarts), effective, int(self.seed), self.choose)
         with Waiting("clustering", enabled=self.progress):
             found = find_clusters(self.model_, z[order], search)
         back = np.argsort(order)
-        if len(found.components.weights) == limit and limit < len(rows):
-            warnings.warn(
-                f"all {limit} clusters are in use, so there may be more: pass a larger max_clusters",
-                DataWarning,
-                stacklevel=2,
-            )
+        warn_if_all_are_used(len(found.components.weights), limit, len(rows))
         return Clustering(
             labels=found.labels[back],
             confidence=found.confidence[back],
@@ -249,6 +238,16 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             rows=rows,
             model=self,
         )
+
+    def search(self, max_clusters: int | None = None) -> Search:
+        """How this model looks for clusters; at most ``max_clusters`` (that of the model)."""
+        limit = int(self.max_clusters) if max_clusters is None else max_clusters
+        check_count("max_clusters", limit)
+        effective = self.model_.config.effective_rows if self.effective_rows == "auto" else self.effective_rows
+        restarts = self.restarts
+        if restarts is None:
+            restarts = 1 if self.model_.config.learn_prior else 10
+        return Search(int(limit), int(self.min_cluster_size), int(restarts), effective, int(self.seed), self.choose)
 
     def fit_predict(self, X: Any, y: Any = None) -> NDArray[np.int64]:  # noqa: N803
         """Learn from ``X`` and ``y``, then cluster the same rows."""
@@ -411,3 +410,12 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         tags.input_tags.three_d_array = True
         tags.transformer_tags.preserves_dtype = ["float32"]
         return tags
+
+
+def warn_if_all_are_used(found: int, limit: int, rows: int) -> None:
+    if found == limit < rows:
+        warnings.warn(
+            f"all {limit} clusters are in use, so there may be more: pass a larger max_clusters",
+            DataWarning,
+            stacklevel=3,
+        )

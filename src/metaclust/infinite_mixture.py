@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,17 +18,17 @@ from torch import Tensor
 
 from metaclust.data.rows import DataError
 from metaclust.data.streams import ArrayStream, RowStream, in_blocks, joined, row_stream
-from metaclust.data.survey import check_block, survey
+from metaclust.data.survey import check_block
 from metaclust.mixture.blocks import Map, Worker, block_size
-from metaclust.mixture.blockwise import Setting, score_weights
+from metaclust.mixture.blockwise import score_weights
 from metaclust.mixture.inference import component_family
 from metaclust.mixture.prior import Prior
-from metaclust.mixture.products import products_of
+from metaclust.mixture.products import Products, products_of
 from metaclust.mixture.seeding import Init
 from metaclust.mixture.spherical import MeanCovariance
 from metaclust.mixture.sticks import expected_weights
 from metaclust.mixture.threads import over_blocks
-from metaclust.mixture_fit import Plan, WeightedRows, fit_mixture, in_units_of_rows, map_of
+from metaclust.mixture_fit import FitRows, Inference, Plan, StreamRows, fit_mixture, in_units_of_rows, map_of
 from metaclust.mixture_settings import (
     check_mixture_settings,
     checked_weights,
@@ -38,7 +37,6 @@ from metaclust.mixture_settings import (
     start_means,
 )
 from metaclust.mixture_state import FitState, load_state, save_state
-from metaclust.progress import RowsBar
 
 SAMPLE = 20_000
 """The most rows among which seeds are looked for."""
@@ -143,21 +141,24 @@ class InfiniteGaussianMixture(DensityMixin, BaseEstimator):  # type: ignore[misc
         self.check_settings()
         full = self.covariance == "full"
         warm: bool = self.warm_start and hasattr(self, "_map") and full == (self._map.scale.ndim == 2)
-        stream = self._stream(X, reset=not warm)
-        row_weights = checked_weights(sample_weight)
+        if isinstance(X, FitRows):
+            rows = X
+        else:
+            stream = self._stream(X, reset=not warm)
+            width = self.n_features_in_ if warm or isinstance(stream, ArrayStream) else None
+            rows = StreamRows(stream, width, checked_weights(sample_weight))
         settings = settings_as_json(self.get_params())
         if state is not None and not resume and Path(state).exists():
             raise FileExistsError(
                 f"state={str(state)!r} holds a fit already: pass resume=True to go on with it, or another path"
             )
         kept = None if state is None else load_state(state, settings, full)
-        width = self.n_features_in_ if warm or isinstance(stream, ArrayStream) else None
         if kept is None:
-            kept = FitState(survey(stream, row_weights, SAMPLE, int(self.seed), width))
+            kept = FitState(rows.survey(SAMPLE, int(self.seed)))
         seen = kept.survey
         self.n_features_in_ = len(seen.mean)
         if not bool((seen.covariance.diagonal() > 0).any()):
-            raise DataError(f"all {seen.rows} rows of {stream.name} are equal: there is nothing to cluster")
+            raise DataError(f"all {seen.rows} rows of {rows.name} are equal: there is nothing to cluster")
 
         def save(reached: FitState) -> None:
             if state is not None:
@@ -169,17 +170,14 @@ class InfiniteGaussianMixture(DensityMixin, BaseEstimator):  # type: ignore[misc
             self.covariance, self.mean_covariance, self.prior or default_prior(full, len(seen.mean))
         )
         products = products_of(family)
-        weights = None if row_weights is None else torch.from_numpy(row_weights)
-        with RowsBar(seen.rows) if self.progress else nullcontext() as bar:
-            setting = Setting(
-                WeightedRows(stream, self.n_features_in_, weights),
-                products,
-                transform,
-                torch.tensor(float(self.alpha), dtype=torch.float64),
-                None if self.batch_rows is None else int(self.batch_rows),
-                self.precision == "auto" and seen.rows >= FLOAT32_ROWS and self.tol >= FLOAT32_TOL,
-                (lambda rows: None) if bar is None else bar.advance,
-            )
+        inference = Inference(
+            products,
+            transform,
+            torch.tensor(float(self.alpha), dtype=torch.float64),
+            self.precision == "auto" and seen.rows >= FLOAT32_ROWS and self.tol >= FLOAT32_TOL,
+            None if self.batch_rows is None else int(self.batch_rows),
+        )
+        with rows.progress(seen.rows, self.progress) as told:
             plan = Plan(
                 int(self.max_components),
                 self.init if isinstance(self.init, str) else start_means(self.init, len(seen.mean)),
@@ -189,7 +187,8 @@ class InfiniteGaussianMixture(DensityMixin, BaseEstimator):  # type: ignore[misc
                 int(self.seed),
                 (self._weights, self._parameters) if warm else None,
             )
-            end = fit_mixture(plan, setting, kept, save, (lambda name: None) if bar is None else bar.phase)
+            passes = rows.passes(inference, len(seen.mean), told)
+            end = fit_mixture(plan, passes, kept, save, (lambda name: None) if told is None else told.phase)
         self._map, self._parameters = transform, end.parameters
         self._products, self._weights = products, score_weights(products, end.parameters, end.sticks)
         self.converged_, self.n_iter_ = end.converged, len(end.bounds)
@@ -286,6 +285,11 @@ class InfiniteGaussianMixture(DensityMixin, BaseEstimator):  # type: ignore[misc
             ensure_min_samples=2 if reset else 1,
         )
         return ArrayStream(values)
+
+    def scoring(self) -> tuple[Products, Map, Tensor]:
+        """What gives a row its scores: the family, the scale of the rows, the score weights."""
+        check_is_fitted(self, "means_")
+        return self._products, self._map, self._weights
 
     def check_settings(self) -> None:
         """Before anything is read: a setting that cannot be is an error that names it."""

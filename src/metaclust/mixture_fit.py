@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -12,11 +13,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from metaclust.data.streams import RowStream, in_blocks
-from metaclust.data.survey import Survey, check_width
+from metaclust.data.survey import Survey, check_width, survey
 from metaclust.mixture.blocks import Map
-from metaclust.mixture.blockwise import Memo, Setting, block_steps, first_memo, largest_first
+from metaclust.mixture.blockwise import Memo, Passes, Setting, block_steps, first_memo, largest_first
+from metaclust.mixture.products import Products
 from metaclust.mixture.seeding import Init, precision_around, seeds
 from metaclust.mixture_state import End, FitState
+from metaclust.progress import RowsBar
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,72 @@ class WeightedRows:
             first += len(x)
 
 
+@runtime_checkable
+class Told(Protocol):
+    """What is told how far a fit is; :class:`metaclust.progress.RowsBar` shows it."""
+
+    def phase(self, name: str) -> None: ...
+    def advance(self, rows: int) -> None: ...
+
+
+@dataclass(frozen=True)
+class Inference:
+    """What goes through the rows: the components, the scale they are on, and whether float32 may do."""
+
+    products: Products
+    transform: Map
+    alpha: Tensor
+    float32: bool = True
+    batch_rows: int | None = None
+
+
+@runtime_checkable
+class FitRows(Protocol):
+    """Rows that a mixture can be fitted to, wherever they are."""
+
+    @property
+    def name(self) -> str: ...
+    def survey(self, most: int, seed: int) -> Survey:
+        """The first pass, with a sample of at most ``most`` rows."""
+
+    def progress(self, rows: int, wanted: bool) -> AbstractContextManager[Told | None]:
+        """What is told of the passes that follow."""
+
+    def passes(self, inference: Inference, width: int, told: Told | None) -> Passes:
+        """The passes themselves, over rows of this width."""
+
+
+@dataclass(frozen=True)
+class StreamRows:
+    """Those of a stream, gone through in this process."""
+
+    stream: RowStream
+    width: int | None = None
+    """What they must have, where that is known."""
+    weights: NDArray[np.float64] | None = None
+
+    @property
+    def name(self) -> str:
+        return self.stream.name
+
+    def survey(self, most: int, seed: int) -> Survey:
+        return survey(self.stream, self.weights, most, seed, self.width)
+
+    def progress(self, rows: int, wanted: bool) -> AbstractContextManager[Told | None]:
+        return RowsBar(rows) if wanted else nullcontext()
+
+    def passes(self, inference: Inference, width: int, told: Told | None) -> Passes:
+        return Setting(
+            WeightedRows(self.stream, width, None if self.weights is None else torch.from_numpy(self.weights)),
+            inference.products,
+            inference.transform,
+            inference.alpha,
+            inference.batch_rows,
+            inference.float32,
+            (lambda rows: None) if told is None else told.advance,
+        )
+
+
 @dataclass(frozen=True)
 class Plan:
     """What a fit does."""
@@ -50,7 +119,7 @@ class Plan:
 
 
 def fit_mixture(
-    plan: Plan, setting: Setting, state: FitState, save: Callable[[FitState], object], phase: Callable[[str], object]
+    plan: Plan, setting: Passes, state: FitState, save: Callable[[FitState], object], phase: Callable[[str], object]
 ) -> End:
     """The end with the best bound. ``save`` is called after every pass, ``phase`` is told what is done next."""
     while state.start < plan.starts:
@@ -80,7 +149,7 @@ def fit_mixture(
     return state.best
 
 
-def from_seeds(plan: Plan, setting: Setting, state: FitState) -> Memo:
+def from_seeds(plan: Plan, setting: Passes, state: FitState) -> Memo:
     """The statistics of components around seeds among the sample, or around the means given."""
     products, z = setting.products, mapped(setting.transform, state.survey.sample)
     counts = state.survey.sample_weights.numpy()

@@ -20,10 +20,10 @@ from metaclust.data.streams import ArrayStream
 from metaclust.merging import merged
 from metaclust.mixture import Posterior
 from metaclust.mixture.blocks import Map
-from metaclust.mixture.blockwise import Setting, block_steps, first_memo, score_weights
+from metaclust.mixture.blockwise import block_steps, first_memo, score_weights
 from metaclust.mixture.inference import with_tensors
 from metaclust.mixture.products import products_of
-from metaclust.mixture_fit import WeightedRows
+from metaclust.mixture_fit import Inference, StreamRows
 from metaclust.model import ClusteringModel
 
 CHOOSING_ROWS = 5000
@@ -130,6 +130,24 @@ def choose_clusters(
         generator = np.random.default_rng([search.seed, 0x5A3])
         chosen = np.sort(generator.choice(len(z), CHOOSING_ROWS, replace=False))
     sample = z[chosen] - mean
+    best, starts = choose_among(model, choice, sample, search, advance)
+    weight, components = best.weight, Components.of(best.posterior)
+    if len(sample) < len(z):
+        weight *= len(sample) / len(z)  # A cluster counts as much as it did in the sample.
+        components = with_all_rows(model, z, mean, best)
+        advance()
+    components = replace(components, means=components.means + mean)
+    return found_with(components, z, search.min_cluster_size, best.bound, starts, weight)
+
+
+def choose_among(
+    model: ClusteringModel,
+    choice: Choice | None,
+    sample: NDArray[np.float64],
+    search: Search,
+    advance: Callable[[], object] = lambda: None,
+) -> tuple[Candidate, tuple[Start, ...]]:
+    """The best clustering of some rows, which lie around zero, and all that were compared."""
     numbers = candidate_numbers(min(search.max_clusters, len(sample)))
     tried: list[Candidate] = []
     weight = None
@@ -157,13 +175,7 @@ def choose_clusters(
         Start(len(np.unique(candidate.labels)), candidate.bound, None if choice is None else float(score))
         for candidate, score in zip(tried, scores, strict=True)
     )
-    weight, components = best.weight, Components.of(best.posterior)
-    if len(sample) < len(z):
-        weight *= len(sample) / len(z)  # A cluster counts as much as it did in the sample.
-        components = with_all_rows(model, z, mean, best)
-        advance()
-    components = replace(components, means=components.means + mean)
-    return found_with(components, z, search.min_cluster_size, best.bound, starts, weight)
+    return best, starts
 
 
 @torch.no_grad()
@@ -171,13 +183,20 @@ def with_all_rows(
     model: ClusteringModel, z: NDArray[np.float32], mean: NDArray[np.float64], best: Candidate
 ) -> Components:
     """Where the inference goes from a sample's clusters when it sees all rows, in blocks: around their mean."""
+    inference, *start = inference_from(model, torch.from_numpy(mean), best)
+    setting = StreamRows(ArrayStream(z)).passes(inference, z.shape[1], None)
+    end = next(islice(block_steps(setting, first_memo(setting, *start)), STEPS - 1, None))
+    return Components.of_blocks(inference.products.family, end)
+
+
+@torch.no_grad()
+def inference_from(model: ClusteringModel, mean: Tensor, best: Candidate) -> tuple[Inference, Tensor, Any]:
+    """How it goes on from the clusters of a sample; the score weights and parameters that it starts from."""
     start, family = (with_tensors(value, Tensor.cpu) for value in (best.posterior, model.family_of(best.width)))
     products = products_of(family)
-    centring = Map(torch.from_numpy(mean), torch.ones((), dtype=torch.float64))
-    setting = Setting(WeightedRows(ArrayStream(z), z.shape[1]), products, centring, model.alpha.cpu().double())
-    memo = first_memo(setting, score_weights(products, start.parameters, start.sticks), start.parameters)
-    end = next(islice(block_steps(setting, memo), STEPS - 1, None))
-    return Components.of_blocks(family, end)
+    centring = Map(mean, torch.ones((), dtype=torch.float64))
+    inference = Inference(products, centring, model.alpha.cpu().double())
+    return inference, score_weights(products, start.parameters, start.sticks), start.parameters
 
 
 def untried_near(number: int, numbers: Sequence[int]) -> list[int]:
@@ -216,19 +235,46 @@ def found_with(
     starts: tuple[Start, ...],
     weight: float,
 ) -> Found:
-    """The rows in these clusters, without those that are empty or too small."""
-    while True:
+    """The rows in these clusters, without those that are empty or too small; numbered by size."""
+    labels, confidence = np.empty(0, np.int64), np.empty(0)
+
+    def count(now: Components) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        nonlocal labels, confidence
+        labels, confidence = now.assigned(z)
+        return sizes_of(labels, len(now.weights))
+
+    components, order, counted = by_size(components, min_cluster_size, count)
+    if len(order) == counted:
+        labels = np.argsort(order)[labels]
+    else:
+        # Without those that are empty, rows are a little surer.
         labels, confidence = components.assigned(z)
-        sizes = np.bincount(labels, minlength=len(components.weights))
-        smallest = int(sizes.argmin())
-        if len(sizes) == 1 or sizes[smallest] >= max(1, min_cluster_size):
-            break
+    return Found(labels, confidence, components, bound, starts, weight)
+
+
+def sizes_of(labels: NDArray[np.int64], clusters: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """How many rows each cluster has, and the first of them; the number of rows for a cluster without any."""
+    first = np.full(clusters, len(labels))
+    np.minimum.at(first, labels, np.arange(len(labels)))
+    return np.bincount(labels, minlength=clusters), first
+
+
+def by_size(
+    components: Components,
+    least: int,
+    count: Callable[[Components], tuple[NDArray[np.int64], NDArray[np.int64]]],
+) -> tuple[Components, NDArray[np.int64], int]:
+    """The clusters that have rows, the largest first, those of fewer than ``least`` rows dissolved, the smallest first.
+
+    ``count`` goes through the rows: their sizes and first rows, see :func:`sizes_of`. Also given are the places of the
+    clusters among those that were counted last, and how many these were.
+    """
+    while True:
+        sizes, first = count(components)
         # Those without rows go together: no row has to find another.
-        kept = np.flatnonzero(sizes) if sizes[smallest] == 0 else np.delete(np.arange(len(sizes)), smallest)
-        components = components.take(kept)
-    # By size, and of the same size by the first row.
-    first = np.array([int((labels == cluster).argmax()) for cluster in range(len(sizes))])
-    order = np.lexsort((first, -sizes))
-    number = np.empty_like(order)
-    number[order] = np.arange(len(order))
-    return Found(number[labels], confidence, components.take(order), bound, starts, weight)
+        kept = np.flatnonzero(sizes)
+        if len(kept) == 1 or sizes[kept].min() >= least:
+            # Of the same size by the first row.
+            order = kept[np.lexsort((first[kept], -sizes[kept]))]
+            return components.take(order), order, len(sizes)
+        components = components.take(np.delete(kept, sizes[kept].argmin()))

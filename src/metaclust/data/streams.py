@@ -162,14 +162,37 @@ class ParquetStream:
         return str(self.path)
 
     def count(self) -> int | None:
-        return int(self.scan().select(pl.len()).collect().item())
+        self.scan()
+        return self.rows()
 
-    def scan(self) -> pl.LazyFrame:
+    def rows(self) -> int:
+        """How many there are, whatever is in the columns."""
+        return int(self.opened().select(pl.len()).collect().item())
+
+    def names(self) -> list[str]:
+        """Of all columns."""
+        return self.opened().collect_schema().names()
+
+    def check(self, name: str) -> None:
+        if name not in self.names():
+            raise DataError(f"{self.path} has no column {name!r}: it has {listed(self.names())}")
+
+    def column(self, name: str) -> pl.Series:
+        """One column, of numbers or not."""
+        self.check(name)
+        return self.opened().select(name).collect().to_series()
+
+    def opened(self) -> pl.LazyFrame:
         try:
-            frame = pl.scan_parquet(self.path)
-            schema = frame.collect_schema()
+            frame = pl.scan_parquet(self.path, glob=False)
+            frame.collect_schema()
+            return frame
         except (pl.exceptions.PolarsError, OSError) as error:
             raise DataError(f"{self.path} is no .parquet file, or it is cut short: {error}") from error
+
+    def scan(self) -> pl.LazyFrame:
+        frame = self.opened()
+        schema = frame.collect_schema()
         missing = [column for column in self.columns or () if column not in schema]
         if missing:
             raise DataError(f"{self.path} has no column {listed(missing)}: it has {listed(list(schema))}")

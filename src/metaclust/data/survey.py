@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -32,11 +32,84 @@ class Survey:
     """What each counts: a row of weight two counts as two equal rows."""
 
 
+@dataclass(frozen=True)
+class Look:
+    """What some of the rows add to the survey; two add up with ``a + b``."""
+
+    rows: int
+    weight: float
+    dtype: torch.dtype
+    shift: Float[Tensor, "s"]
+    """Around which the sums are taken, for rows may be far from zero."""
+    first: Float[Tensor, "s"]
+    second: Float[Tensor, "s s"]
+    most: int
+    keys: NDArray[np.float64]
+    """A uniform key for each row of the sample: rows with the smallest are the sample, in parts of any size."""
+    sample: Float[Tensor, "n s"]
+    counts: Float[Tensor, "n"]
+
+    def __add__(self, other: Look) -> Look:
+        if not isinstance(other, Look):
+            return NotImplemented
+        moved = other.shift - self.shift
+        cross = torch.outer(other.first, moved)
+        return Look(
+            self.rows + other.rows,
+            self.weight + other.weight,
+            torch.promote_types(self.dtype, other.dtype),
+            self.shift,
+            self.first + (other.first + other.weight * moved),
+            self.second + (other.second + cross + cross.T + other.weight * torch.outer(moved, moved)),
+            self.most,
+            np.concatenate((self.keys, other.keys)),
+            torch.cat((self.sample, other.sample)),
+            torch.cat((self.counts, other.counts)),
+        ).cut()
+
+    def cut(self) -> Look:
+        """No more than ``most`` rows in the sample."""
+        if len(self.keys) <= self.most:
+            return self
+        chosen = np.argpartition(self.keys, self.most - 1)[: self.most]
+        return replace(self, keys=self.keys[chosen], sample=self.sample[chosen], counts=self.counts[chosen])
+
+    def survey(self, name: str) -> Survey:
+        """All rows have been looked at; ``name`` is what they are called."""
+        if self.rows == 1:
+            raise DataError(f"{name} has 1 sample (one row): a mixture needs at least two")
+        if not self.weight > 0:
+            raise DataError("sample_weight is zero for all rows: give some a positive weight")
+        offset = self.first / self.weight
+        covariance = self.second / self.weight - torch.outer(offset, offset)
+        different, index = np.unique(self.sample.double().numpy(), axis=0, return_inverse=True)
+        return Survey(
+            self.rows,
+            self.weight,
+            (self.shift + offset).to(self.dtype),
+            (covariance + covariance.T) / 2,
+            torch.from_numpy(different),
+            torch.from_numpy(np.bincount(index.reshape(-1), self.counts.numpy())),
+        )
+
+
 def survey(
     stream: RowStream, row_weights: NDArray[np.float64] | None, most: int, seed: int, width: int | None = None
 ) -> Survey:
     """Look at all rows; ``most`` is the size of the sample, ``width`` what the rows must have."""
-    generator = np.random.default_rng([seed, 0x5A4])
+    return look(stream, row_weights, most, seed, width).survey(stream.name)
+
+
+def look(
+    stream: RowStream,
+    row_weights: NDArray[np.float64] | None,
+    most: int,
+    seed: int,
+    width: int | None = None,
+    before: int = 0,
+) -> Look:
+    """What the rows of a stream add, if there are ``before`` others before them."""
+    generator = np.random.Generator(np.random.PCG64([seed, 0x5A4]).advance(before))
     rows, weight, dtype, expected = 0, 0.0, torch.float32, 0
     shift: Tensor | None = None
     keys, kept, counts = np.empty(0), torch.empty(0), torch.empty(0, dtype=torch.float64)
@@ -73,21 +146,7 @@ def survey(
         raise DataError(f"sample_weight has {len(row_weights)} values for {rows} rows: give one for each")
     if shift is None or rows == 0:
         raise DataError(f"{stream.name} has no rows: give at least two")
-    if rows == 1:
-        raise DataError(f"{stream.name} has 1 sample (one row): a mixture needs at least two")
-    if not weight > 0:
-        raise DataError("sample_weight is zero for all rows: give some a positive weight")
-    offset = first / weight
-    covariance = second / weight - torch.outer(offset, offset)
-    different, index = np.unique(kept.double().numpy(), axis=0, return_inverse=True)
-    return Survey(
-        rows,
-        weight,
-        (shift + offset).to(dtype),
-        (covariance + covariance.T) / 2,
-        torch.from_numpy(different),
-        torch.from_numpy(np.bincount(index.reshape(-1), counts.numpy())),
-    )
+    return Look(rows, weight, dtype, shift, first, second, most, keys, kept, counts)
 
 
 def check_block(x: Tensor, first: int, width: int, name: str) -> None:

@@ -7,8 +7,9 @@ Dirichlet process mixture models, 2013). The bound stays exact and still never f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby
 from typing import Any, Protocol, runtime_checkable
 
@@ -43,6 +44,16 @@ class Memo:
     """Those that the last update started from: an update of theta reads the last a and b."""
 
 
+@runtime_checkable
+class Inferred(Protocol):
+    """Where inference came to: a :class:`BlockPosterior`, or what is kept of one."""
+
+    @property
+    def parameters(self) -> Any: ...
+    @property
+    def sticks(self) -> Sticks: ...
+
+
 @dataclass(frozen=True)
 class BlockPosterior:
     """Where a pass over the rows ended."""
@@ -56,9 +67,30 @@ class BlockPosterior:
     memo: Memo
 
 
+Sums = Callable[[Tensor, Tensor | None], tuple[BlockSums, int]]
+"""What a batch of rows adds at given score weights, and its number of rows.
+
+The second argument are the sums of features of the components, None at the start: see :func:`product_dtype`.
+"""
+
+
+@runtime_checkable
+class Passes(Protocol):
+    """What inference needs to know: the components, and a way to go through the rows, wherever they are."""
+
+    @property
+    def products(self) -> Products: ...
+    @property
+    def transform(self) -> Map: ...
+    @property
+    def alpha(self) -> Tensor: ...
+    def batches(self, components: int) -> Iterator[Sums]:
+        """One for each batch of rows, in turn; one in all where parameters are updated after all rows."""
+
+
 @dataclass(frozen=True)
 class Setting:
-    """What is the same in every pass."""
+    """Rows that are gone through here, in threads."""
 
     source: Source
     products: Products
@@ -70,7 +102,7 @@ class Setting:
     advance: Callable[[int], object] = lambda rows: None
     """Called with the number of rows of every block that is done."""
 
-    def batches(self, components: int) -> Iterator[Iterator[tuple[int, Tensor, Tensor | None]]]:
+    def batches(self, components: int) -> Iterator[Sums]:
         """The blocks of each batch in turn."""
 
         def numbered() -> Iterator[tuple[int, Tensor, Tensor | None]]:
@@ -80,37 +112,50 @@ class Setting:
                 first += len(x)
 
         for _, batch in groupby(numbered(), key=lambda block: block[0]):
-            yield batch
+            yield partial(self.sums, ((x, row_weights) for _, x, row_weights in batch))
 
     def sums(
         self,
+        batch: Iterable[tuple[Tensor, Tensor | None]],
         weights: Float[Tensor, "k f"],
         features: Float[Tensor, "k f"] | None,
-        batch: Iterator[tuple[int, Tensor, Tensor | None]],
     ) -> tuple[BlockSums, int]:
-        """What a batch adds at these score weights, and its number of rows.
-
-        In float32 if that is allowed and precise enough for components with these sums of features.
-        """
-        enough = self.float32 and features is not None and rounding(weights, features) <= TRUSTED
-        dtype = torch.float32 if enough else torch.float64
-        total, rows = BlockSums.zero(weights), 0
-
-        def make() -> Worker:
-            return Worker(self.products, self.transform, weights, dtype, block_size(len(weights)))
-
-        def each(worker: Worker, number: int, x: Tensor, row_weights: Tensor | None) -> tuple[BlockSums, int]:
-            return worker.sums(x, row_weights), len(x)
-
-        for sums, count in over_blocks(make, each, batch):
-            total, rows = total + sums, rows + count
-            self.advance(count)
-        return total, rows
+        dtype = product_dtype(self.float32, weights, features)
+        return summed(batch, self.products, self.transform, weights, dtype, self.advance)
 
 
-def first_memo(setting: Setting, weights: Float[Tensor, "k f"], previous: Any) -> Memo:
+def product_dtype(float32: bool, weights: Float[Tensor, "k f"], features: Float[Tensor, "k f"] | None) -> torch.dtype:
+    """float32 if that is allowed and precise enough for components with these sums of features."""
+    enough = float32 and features is not None and rounding(weights, features) <= TRUSTED
+    return torch.float32 if enough else torch.float64
+
+
+def summed(
+    blocks: Iterable[tuple[Tensor, Tensor | None]],
+    products: Products,
+    transform: Map,
+    weights: Float[Tensor, "k f"],
+    dtype: torch.dtype,
+    advance: Callable[[int], object] = lambda rows: None,
+) -> tuple[BlockSums, int]:
+    """What blocks of rows, with what these count, add at these score weights; and the number of rows."""
+    total, rows = BlockSums.zero(weights), 0
+
+    def make() -> Worker:
+        return Worker(products, transform, weights, dtype, block_size(len(weights)))
+
+    def each(worker: Worker, x: Tensor, row_weights: Tensor | None) -> tuple[BlockSums, int]:
+        return worker.sums(x, row_weights), len(x)
+
+    for sums, count in over_blocks(make, each, blocks):
+        total, rows = total + sums, rows + count
+        advance(count)
+    return total, rows
+
+
+def first_memo(setting: Passes, weights: Float[Tensor, "k f"], previous: Any) -> Memo:
     """The statistics of assignments by given score weights; ``previous`` are the parameters to update."""
-    parts = [setting.sums(weights, None, batch) for batch in setting.batches(len(weights))]
+    parts = [sums(weights, None) for sums in setting.batches(len(weights))]
     features = torch.stack([sums.features for sums, _ in parts])
     return Memo(features, features.new_zeros(len(parts)), sum(rows for _, rows in parts), previous)
 
@@ -121,7 +166,7 @@ def largest_first(memo: Memo) -> Memo:
     return replace(memo, features=memo.features[:, order])
 
 
-def block_steps(setting: Setting, memo: Memo) -> Iterator[BlockPosterior]:
+def block_steps(setting: Passes, memo: Memo) -> Iterator[BlockPosterior]:
     """The posterior after one pass over the rows, two passes, and so on without end; nothing is checked.
 
     A pass is a step of :func:`metaclust.mixture.vb_steps` with assignments that ``memo`` has the statistics of.
@@ -129,9 +174,9 @@ def block_steps(setting: Setting, memo: Memo) -> Iterator[BlockPosterior]:
     while True:
         features, entropy = list(memo.features), list(memo.entropy)
         total, parameters, rows = memo.features.sum(0), memo.parameters, 0
-        for number, batch in enumerate(setting.batches(len(total))):
+        for number, pass_over in enumerate(setting.batches(len(total))):
             sticks, parameters, weights = updated(setting, total, parameters)
-            sums, count = setting.sums(weights, total, batch)
+            sums, count = pass_over(weights, total)
             rows += count
             if number >= len(features):
                 break
@@ -146,7 +191,7 @@ def block_steps(setting: Setting, memo: Memo) -> Iterator[BlockPosterior]:
         yield BlockPosterior(parameters, sticks, weights, bound, memo)
 
 
-def updated(setting: Setting, total: Float[Tensor, "k f"], previous: Any) -> tuple[Sticks, Any, Float[Tensor, "k f"]]:
+def updated(setting: Passes, total: Float[Tensor, "k f"], previous: Any) -> tuple[Sticks, Any, Float[Tensor, "k f"]]:
     """The sticks, the parameters and the score weights that follow from the statistics."""
     statistics = setting.products.read(total)
     sticks = update_sticks(statistics.count, setting.alpha)

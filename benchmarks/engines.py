@@ -1,0 +1,186 @@
+"""Dask and Ray side by side: what they install, how long they take to start, a pass over shards, a killed worker."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from importlib import metadata, util
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import torch
+
+from benchmarks.measure import interleaved
+from benchmarks.report import Row, machine, markdown
+from benchmarks.shards import WIDTH, write_shards
+from benchmarks.shards_run import COMPONENTS, Chain, imported, worker_pids
+from metaclust.mixture.blocks import BlockSums, Map
+from metaclust.mixture.blockwise import Passes
+from metaclust.mixture.inference import component_family
+from metaclust.mixture.products import products_of
+from metaclust.mixture_fit import Inference, StreamRows
+from metaclust.mixture_settings import default_prior
+from metaclust.scale import open_engine
+from metaclust.scale.rows import ShardRows
+from metaclust.scale.shards import Numbers
+from metaclust.scale.tasks import Summed, SumsJob
+
+WORKERS = 2
+
+
+def rows(short: bool = False) -> list[Row]:
+    """Passes are interleaved with those of one process with two threads over the same shards."""
+    n, shard, rounds = (20_000, 1000, 1) if short else (10**7, 250_000, 15)
+    names = [name for name in ("dask", "ray") if util.find_spec(name)]
+    with tempfile.TemporaryDirectory() as place, ExitStack() as stack:
+        folder = write_shards(Path(place) / "shards", n, shard)
+        figures: dict[str, dict[str, float]] = {}
+        calls: dict[str, Callable[[int], object]] = {"one process": one_pass(stream_passes(folder))}
+        small: dict[str, Callable[[int], object]] = {}
+        engines = {}
+        for name in names:
+            started = time.perf_counter()
+            engine = engines[name] = stack.enter_context(opened(name))
+            ready = time.perf_counter()
+            for handle in [engine.submit(imported) for _ in range(2 * WORKERS)]:
+                engine.result(handle)
+            figures[name] = {
+                "installed, MB": installed({"dask": "distributed"}.get(name, name)),
+                "start, s": ready - started,
+                "first tasks, s": time.perf_counter() - ready,
+            }
+            calls[name] = one_pass(shard_passes(engine, folder))
+            small[name] = one_pass(shard_passes(engine, write_shards(Path(place) / name, 40, 1)))
+        threads = torch.get_num_threads()
+        seconds = interleaved(calls, rounds)
+        overhead = interleaved(small, rounds)
+        for name in names:
+            figures[name] |= {
+                "seconds a pass": seconds[name],
+                "pass / one process": seconds[name] / seconds["one process"],
+                "of 40 shards of a row": overhead[name],
+                "seconds a pass, a worker killed": killed_pass(shard_passes(engines[name], folder)),
+            }
+        passes: Any = shard_passes(engines[names[0]], folder)
+        weights = torch.zeros((COMPONENTS, WIDTH + 2), dtype=torch.float64)
+        moved = {
+            "weights to a worker, bytes": pickled(
+                SumsJob(passes.rows.reader, WIDTH, passes.products, passes.transform, weights, torch.float32)
+            ),
+            "sums of a task, bytes": pickled(Summed(BlockSums(weights, weights.sum()), 1)),
+        }
+        alone = Row("Engines", f"one process, {threads} threads", {"seconds a pass": seconds["one process"]})
+    engine_rows = [Row("Engines", f"{name}, {WORKERS} workers", figures[name]) for name in names]
+    return [alone, *engine_rows, Row("Bytes of a pass", f"S = {WIDTH}, K' = {COMPONENTS}", moved)]
+
+
+def pickled(value: Any) -> float:
+    return float(len(cloudpickle.dumps(value)))
+
+
+def opened(name: str) -> Any:
+    if name == "ray":
+        from benchmarks.ray_engine import RayEngine
+
+        return RayEngine(WORKERS)
+    return open_engine(name, WORKERS)
+
+
+def inference() -> Inference:
+    prior = default_prior(False, WIDTH)
+    products = products_of(component_family("spherical", "optimal", prior))
+    centring = Map(torch.zeros(WIDTH), torch.full((), 0.4, dtype=torch.float64))
+    return Inference(products, centring, torch.ones((), dtype=torch.float64))
+
+
+def stream_passes(folder: Path) -> Passes:
+    return StreamRows(Chain(sorted(folder.glob("*.npy")))).passes(inference(), WIDTH, None)
+
+
+def shard_passes(engine: Any, folder: Path) -> Passes:
+    found = ShardRows(engine, Numbers(), "the shards")
+    found.open(sorted(folder.glob("*.npy")))
+    return found.passes(inference(), WIDTH, None)
+
+
+def one_pass(passes: Passes) -> Callable[[int], object]:
+    """The sums over all rows, with products in float32."""
+    weights = 0.1 * torch.randn((COMPONENTS, WIDTH + 2), dtype=torch.float64, generator=torch.manual_seed(0))
+
+    def call(place: int) -> object:
+        return next(passes.batches(COMPONENTS))(weights, torch.ones_like(weights))
+
+    return call
+
+
+def killed_pass(passes: Any) -> float:
+    """A pass in which a worker is killed after its first task; what it gives is compared."""
+    expected: Any = one_pass(passes)(0)
+
+    class Killer:
+        done = False
+
+        def phase(self, name: str) -> None:
+            pass
+
+        def advance(self, rows: int) -> None:
+            if not self.done:
+                self.done = True
+                os.kill(workers[0], signal.SIGKILL)
+
+    workers = of_engine(passes.rows.engine)
+    passes.rows.told = Killer()
+    started = time.perf_counter()
+    found: Any = one_pass(passes)(0)
+    seconds = time.perf_counter() - started
+    assert torch.equal(found[0].features, expected[0].features)
+    return seconds
+
+
+def of_engine(engine: Any) -> list[int]:
+    """Its worker processes among all that were started."""
+    pids: set[int] = {engine.result(engine.submit(process)) for _ in range(20)}
+    return [pid for pid in worker_pids() if pid in pids]
+
+
+def process() -> int:
+    return os.getpid()
+
+
+def installed(name: str) -> float:
+    """MB of a package and of what it needs and metaclust does not."""
+    found = needs(name) - needs("metaclust")
+    files = [file.locate() for each in found for file in metadata.distribution(each).files or ()]
+    return sum(Path(str(file)).stat().st_size for file in files if Path(str(file)).is_file()) / 1e6
+
+
+def needs(name: str) -> set[str]:
+    """A package and all that it needs, without extras."""
+    found: set[str] = set()
+    left = [name]
+    while left:
+        one = re.sub(r"[-_.]+", "-", left.pop()).lower()
+        if one in found or not is_installed(one):
+            continue
+        found.add(one)
+        wanted = [need for need in metadata.requires(one) or () if "extra ==" not in need]
+        left += [re.split(r"[^\w.-]", need, maxsplit=1)[0] for need in wanted]
+    return found
+
+
+def is_installed(name: str) -> bool:
+    try:
+        metadata.distribution(name)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+if __name__ == "__main__":
+    print(markdown(rows(), machine()))
