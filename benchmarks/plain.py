@@ -15,9 +15,14 @@ def plain_loss(model: ClusteringModel, batch: Batch, distances: Distances = torc
     losses = []
     for index, y, mask in zip(batch.index, batch.y, batch.mask, strict=True):
         z = model.encode(batch.x[index[mask]])
-        r = plain_vb(z, model.initial_logits(z[None])[0], model.config.steps)
-        losses.append(1 - by_pairs(r, y[mask], distances))
-    return torch.stack(losses).mean()
+        logits = model.initial_logits(z[None])[0]
+        losses.append(plain_index(z, logits, y[mask], model.config.steps, distances))
+    return 1 - torch.stack(losses).mean()
+
+
+def plain_index(z: Tensor, logits: Tensor, y: Tensor, steps: int, distances: Distances = torch_distances) -> Tensor:
+    """The continuous ARI of one task from its representations and initial assignments."""
+    return by_pairs(plain_vb(z, logits, steps), y, distances)
 
 
 def plain_vb(z: Tensor, logits: Tensor, steps: int, alpha: float = 1.0) -> Tensor:

@@ -7,11 +7,12 @@ import torch
 from torch import Tensor
 
 from benchmarks.measure import interleaved, peak_memory
-from benchmarks.plain import plain_loss
+from benchmarks.plain import plain_index, plain_loss
 from benchmarks.report import Row, machine, markdown
-from benchmarks.soft_ari import broadcast_distances
+from benchmarks.soft_ari import Distances, broadcast_distances, torch_distances
 from metaclust import ClusteringModel, ModelConfig, TaskSampler, TrainingConfig
 from metaclust.model_config import Preset
+from metaclust.objectives import continuous_ari
 from metaclust.training import ari_loss, new_optimizer, proto_loss
 
 SHAPES = {"images (1, 28, 28)": (1, 28, 28), "vectors (384)": (384,)}
@@ -39,6 +40,7 @@ class Steps:
         self.model = ClusteringModel(ModelConfig.preset(preset, shape))
         self.config = TrainingConfig.preset(preset)
         self.optimizer = new_optimizer(self.model, self.config)
+        self.made: dict[int, tuple[Tensor, Tensor]] = {}
 
     def proto(self, i: int) -> None:
         self._down(proto_loss(self.model, self.batches[i])[0])
@@ -51,6 +53,30 @@ class Steps:
 
     def plainest(self, i: int) -> None:
         self._down(plain_loss(self.model, self.batches[i], broadcast_distances))
+
+    def rest_before(self, i: int) -> tuple[Tensor, Tensor]:
+        """Representations and initial assignments, without the networks that made them; made once."""
+        if i not in self.made:
+            batch = self.batches[i]
+            with torch.no_grad():
+                z = batch.pad(self.model.encode(batch.x))
+                self.made[i] = z, self.model.initial_logits(z, batch.mask)
+        z, logits = self.made[i]
+        return z.clone().requires_grad_(), logits.clone().requires_grad_()
+
+    def rest_ours(self, i: int) -> None:
+        (z, logits), batch = self.rest_before(i), self.batches[i]
+        r = self.model.trajectory(z, logits, batch.mask)[-1]
+        (1 - continuous_ari(r, batch.y, batch.mask).mean()).backward()
+
+    def rest_plain(self, i: int, distances: Distances = torch_distances) -> None:
+        (z, logits), batch = self.rest_before(i), self.batches[i]
+        parts = zip(z, logits, batch.y, batch.mask, strict=True)
+        every = [plain_index(z[m], u[m], y[m], self.model.config.steps, distances) for z, u, y, m in parts]
+        (1 - torch.stack(every).mean()).backward()
+
+    def rest_plainest(self, i: int) -> None:
+        self.rest_plain(i, broadcast_distances)
 
     def _down(self, loss: Tensor) -> None:
         self.optimizer.zero_grad(set_to_none=True)
@@ -73,21 +99,25 @@ def rows(short: bool = False) -> list[Row]:
                 found.append(Row("Training step against Proto", f"{name}, preset {preset!r}, {tasks} tasks", figures))
     tasks, each, rounds = (2, 30, 1) if short else (4, 200, 5)
     steps = Steps((384,), "paper", tasks, each, rounds)
-    ways = {"plain, broadcast": "plainest", "plain, torch.cdist": "plain", "ours": "ours"}
-    seconds = interleaved({way: getattr(steps, name) for way, name in ways.items()}, rounds, warm_up=1)
-    start, *peaks = (
-        peak_memory(MEMORY.format(tasks=tasks, rows=each, what=what))
-        for what in ("", *(f"steps.{name}(0)" for name in ways.values()))
-    )
-    memory = {way: peak - start for way, peak in zip(ways, peaks, strict=True)}
-    figures = {f"{way}, s": value for way, value in seconds.items()}
-    figures |= {f"{way}, GB beyond the start": value for way, value in memory.items()}
-    for way in list(ways)[:-1]:
-        figures[f"{way} / ours, time"] = seconds[way] / seconds["ours"]
-        figures[f"{way} / ours, memory"] = memory[way] / max(memory["ours"], 1e-9)
-    found.append(
-        Row("Training step against a plain one", f"vectors (384), {tasks} tasks of {10 * each:,} rows", figures)
-    )
+    for what, prefix in (("the whole step", ""), ("inference and loss alone, from the representations", "rest_")):
+        ways = {"plain, broadcast": "plainest", "plain, torch.cdist": "plain", "ours": "ours"}
+        calls = {way: prefix + name for way, name in ways.items()}
+        for i in range(rounds):
+            steps.rest_before(i)
+        seconds = interleaved({way: getattr(steps, name) for way, name in calls.items()}, rounds, warm_up=1)
+        before = f"steps.{prefix}before(0)" if prefix else ""
+        start, *peaks = (
+            peak_memory(MEMORY.format(tasks=tasks, rows=each, what=f"{before}\n{call}"))
+            for call in ("", *(f"steps.{name}(0)" for name in calls.values()))
+        )
+        memory = {way: peak - start for way, peak in zip(ways, peaks, strict=True)}
+        figures = {f"{way}, s": value for way, value in seconds.items()}
+        figures |= {f"{way}, GB beyond the start": value for way, value in memory.items()}
+        for way in list(ways)[:-1]:
+            figures[f"{way} / ours, time"] = seconds[way] / seconds["ours"]
+            figures[f"{way} / ours, memory"] = memory[way] / max(memory["ours"], 1e-9)
+        name = f"vectors (384), {tasks} tasks of {10 * each:,} rows, {what}"
+        found.append(Row("Training step against a plain one", name, figures))
     return found
 
 

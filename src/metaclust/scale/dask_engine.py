@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+from uuid import uuid4
 
 from metaclust.data.rows import DataError
 from metaclust.data.streams import encode_to_file
@@ -40,7 +41,8 @@ class DaskEngine:
         return max(1, sum(self.client.nthreads().values())) if self.address else self.wanted
 
     def submit(self, function: Callable[..., Any], *values: Any) -> Any:
-        return self.client.submit(in_one_thread, function, *values, pure=False)
+        # Dask learns from the name how long a task takes, and so how to divide the next ones evenly.
+        return self.client.submit(in_one_thread, function, *values, key=f"{function.__name__}-{uuid4().hex}")
 
     def finished(self, handles: Sequence[Any]) -> Iterator[int]:
         places = {handle.key: place for place, handle in enumerate(handles)}
