@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn import functional
 
 from metaclust.processes import Processes, division
 
@@ -61,7 +62,7 @@ class Normalised(torch.autograd.Function):
         ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, eps: float, among: Processes
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         channels, count = x.shape[1], x.numel() // x.shape[1]
-        variance, mean = torch.var_mean(x, (0, 2, 3), correction=0)
+        mean, variance = moments(x)
         own = torch.cat((mean, variance, mean.new_tensor([count]))).double()
         part = among.part(among.world)
         means, variances, counts = among.whole(own[None], part).split((channels, channels, 1), 1)
@@ -69,23 +70,35 @@ class Normalised(torch.autograd.Function):
         mean = (counts * means).sum(0) / total
         # Around the common mean: no difference of large squares.
         variance = (counts * (variances + (means - mean).square())).sum(0) / total
-        scale = (variance + eps).rsqrt().to(x.dtype)
-        normal = (x - along(mean.to(x.dtype))) * along(scale)
-        ctx.save_for_backward(normal, weight, scale, total)
-        ctx.among = among
+        around, spread = mean.to(x.dtype), variance.to(x.dtype)
+        ctx.save_for_backward(x, weight, around, spread, total)
+        ctx.among, ctx.eps = among, eps
         ctx.mark_non_differentiable(mean, variance, total)
-        return torch.addcmul(along(bias), normal, along(weight)), mean, variance, total
+        return functional.batch_norm(x, around, spread, weight, bias, False, 0.0, eps), mean, variance, total
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: Tensor, *_: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
-        normal, weight, scale, total = ctx.saved_tensors
-        of_bias = gradient.sum((0, 2, 3))
-        of_weight = (gradient * normal).sum((0, 2, 3))
+        x, weight, around, spread, total = ctx.saved_tensors
+        # As if mean and variance were given; then what they change.
+        back, of_weight, of_bias = torch.ops.aten.native_batch_norm_backward(
+            gradient, x, weight, around, spread, None, None, False, ctx.eps, [True, True, True]
+        )
         means = ctx.among.sum(torch.stack((of_bias, of_weight)).double()) / total
-        bias, along_normal = (along(value.to(gradient.dtype)) for value in means)
-        back = along(weight * scale) * (gradient - bias - normal * along_normal)
+        of_mean, of_spread = (value.to(gradient.dtype) for value in means)
+        scale = (spread + ctx.eps).rsqrt()
+        slope = weight * scale * scale * of_spread
+        back = torch.addcmul(back + along(slope * around - weight * scale * of_mean), x, along(slope), value=-1)
         return back, of_weight, of_bias, None, None
+
+
+def moments(x: Float[Tensor, "rows c h w"]) -> tuple[Float[Tensor, " c"], Float[Tensor, " c"]]:
+    """Mean and variance of each channel by batch normalisation's own code, many times faster than var_mean."""
+    if x.device.type in ("cpu", "cuda"):
+        mean, variance = torch.batch_norm_update_stats(x, None, None, 0.0)
+        return mean, variance
+    variance, mean = torch.var_mean(x, (0, 2, 3), correction=0)
+    return mean, variance
 
 
 def along(values: Float[Tensor, " c"]) -> Float[Tensor, "c 1 1"]:
