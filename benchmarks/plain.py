@@ -3,21 +3,40 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional
 
 from benchmarks.soft_ari import Distances, by_pairs, torch_distances
 from metaclust import ClusteringModel
 from metaclust.episodes import Batch
+from metaclust.networks import TaskNetwork
+from metaclust.shared_layers import DroppedReLU
 
 
 def plain_loss(model: ClusteringModel, batch: Batch, distances: Distances = torch_distances) -> Tensor:
     """Minus the continuous ARI after the last step, in the mean over the tasks (Algorithm 2, with the errata)."""
     losses = []
     for index, y, mask in zip(batch.index, batch.y, batch.mask, strict=True):
-        z = model.encode(batch.x[index[mask]])
-        logits = model.initial_logits(z[None])[0]
+        z = plain_layers(model.encoder.network, batch.x[index[mask]])  # type: ignore[arg-type]
+        logits = plain_initial(model.task_network, z)  # type: ignore[arg-type]
         losses.append(plain_index(z, logits, y[mask], model.config.steps, distances))
     return 1 - torch.stack(losses).mean()
+
+
+def plain_layers(network: nn.Sequential, x: Tensor) -> Tensor:
+    """The three layers, of vectors, each with torch's rectified linear units and dropout."""
+    for layer in network:
+        if isinstance(layer, DroppedReLU):
+            x = functional.dropout(functional.relu(x), layer.p, layer.training)
+        else:
+            x = layer(x)
+    return x
+
+
+def plain_initial(network: TaskNetwork, z: Tensor) -> Tensor:
+    """Eqs. 2 and 3 as printed: f_U of each row, f_R of each row beside the representation of the task."""
+    u = plain_layers(network.g_u, plain_layers(network.f_u, z).mean(0))
+    return plain_layers(network.f_r, torch.cat((z, u.expand(len(z), -1)), 1))
 
 
 def plain_index(z: Tensor, logits: Tensor, y: Tensor, steps: int, distances: Distances = torch_distances) -> Tensor:

@@ -7,6 +7,7 @@ from torch import nn
 from metaclust.model import ClusteringModel
 from metaclust.model_config import ModelConfig
 from metaclust.networks import ImageEncoder, TaskNetwork, VectorEncoder, feed_forward
+from metaclust.shared_layers import DroppedReLU
 
 SIZES = [(1, 1), (5, 7), (28, 28), (32, 20), (84, 84)]
 
@@ -88,8 +89,7 @@ def test_feed_forward_is_the_papers_three_layers_of_256():
         (256, 256),
         (256, 5),
     ]
-    assert len(layers(network, nn.ReLU)) == 2
-    assert [layer.p for layer in layers(network, nn.Dropout)] == [0.1, 0.1]
+    assert [layer.p for layer in layers(network, DroppedReLU)] == [0.1, 0.1]
 
 
 def test_the_papers_image_encoder_has_four_3x3_convolutions_of_32_filters():

@@ -11,18 +11,18 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from metaclust.data.sparse import SparseRows
-from metaclust.shared_layers import SharedBatchNorm2d, SharedDropout
+from metaclust.shared_layers import DroppedReLU, SharedBatchNorm2d, SharedDropout
 
 
 def feed_forward(inputs: int, outputs: int, hidden: int = 256, dropout: float = 0.1) -> nn.Sequential:
     """The paper's three-layered network with rectified linear units and dropout."""
     return nn.Sequential(
         nn.Linear(inputs, hidden),
-        nn.ReLU(),
-        dropped(dropout),
+        DroppedReLU(dropout),
+        nn.Identity(),  # Layers are numbered in files of models.
         nn.Linear(hidden, hidden),
-        nn.ReLU(),
-        dropped(dropout),
+        DroppedReLU(dropout),
+        nn.Identity(),
         nn.Linear(hidden, outputs),
     )
 
@@ -66,8 +66,8 @@ class ResidualEncoder(nn.Module):
         self.network = nn.Sequential(
             dropped(dropout),
             nn.Linear(representation, hidden),
-            nn.ReLU(),
-            dropped(dropout),
+            DroppedReLU(dropout),
+            nn.Identity(),
             nn.Linear(hidden, representation),
         )
         for weight in self.network[-1].parameters():
