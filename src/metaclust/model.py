@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from metaclust.choice import Choice
@@ -21,7 +21,7 @@ from metaclust.mixture.statistics import accumulation_dtype
 from metaclust.model_config import ModelConfig
 from metaclust.networks import ImageEncoder, ResidualEncoder, TaskNetwork, VectorEncoder
 from metaclust.processes import Part, model_device
-from metaclust.starts import fit_columns, seed_numbers, seeded_logits
+from metaclust.starts import fit_columns, seed_draws, seed_numbers, seeded_logits
 
 
 class ClusteringModel(nn.Module):
@@ -281,9 +281,18 @@ class ClusteringModel(nn.Module):
     ) -> Float[Tensor, "starts *task n k"]:
         """Starts from k-means++ seeds; how many there are is drawn, too."""
         clusters = self.config.max_clusters
-        numbers = torch.randint(min(2, clusters), clusters + 1, (seeded,)).reshape(-1, *[1] * (z.ndim - 2))
+        numbers, draws = self.draw_seeds(z.shape[:-2], seeded, part)
+        numbers = numbers.reshape(-1, *[1] * (z.ndim - 2))
         masks = None if mask is None else mask.expand(seeded, *mask.shape)
-        return seeded_logits(z.expand(seeded, *z.shape), clusters, masks, seeds=numbers, part=part)
+        return seeded_logits(z.expand(seeded, *z.shape), clusters, masks, seeds=numbers, draws=draws)
+
+    def draw_seeds(
+        self, tasks: tuple[int, ...], seeded: int, part: Part | None
+    ) -> tuple[Int[Tensor, " seeded"], Float[Tensor, "most seeds"]]:
+        """How many seeds each of the starts has, and the numbers by which they are drawn for each task."""
+        clusters = self.config.max_clusters
+        numbers = torch.randint(min(2, clusters), clusters + 1, (seeded,))
+        return numbers, seed_draws((seeded, *tasks), int(numbers.max()) if seeded else 0, part=part)
 
     def _best_start(
         self, z: Tensor, logits: Tensor, mask: Tensor | None, seeded: int, part: Part | None = None

@@ -148,9 +148,17 @@ class TaskNetwork(nn.Module):
 
     def __init__(self, representation: int, clusters: int, hidden: int = 256, dropout: float = 0.1) -> None:
         super().__init__()
+        self.hidden, self.dropout = hidden, dropout
         self.f_u = feed_forward(representation, hidden, hidden, dropout)
         self.g_u = feed_forward(hidden, hidden, hidden, dropout)
         self.f_r = feed_forward(representation + hidden, clusters, hidden, dropout)
+        self.linear = [
+            layer for part in (self.f_u, self.g_u, self.f_r) for layer in part if isinstance(layer, nn.Linear)
+        ]
+
+    def layers(self) -> list[Tensor]:
+        """Weights and biases of the nine layers, in order."""
+        return [value for layer in self.linear for value in (layer.weight, layer.bias)]
 
     def forward(
         self, z: Float[Tensor, "*task n s"], mask: Bool[Tensor, "*task n"] | None = None

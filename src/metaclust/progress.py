@@ -44,6 +44,10 @@ class TrainingBar(Bar):
         self.loss: float | None = None
         self.task = self.progress.add_task("training", total=total, completed=done, phase="", loss="-", ari="-")
 
+    def phase(self, name: str) -> None:
+        """What is done before the first step of a kind."""
+        self.progress.update(self.task, phase=name)
+
     def update(self, step: int, record: dict[str, Any], state: Run) -> None:
         # A single task's loss says little: show the running mean.
         self.loss = record["loss"] if self.loss is None else 0.98 * self.loss + 0.02 * record["loss"]

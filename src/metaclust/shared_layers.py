@@ -44,9 +44,11 @@ class DroppedReLU(nn.Dropout):
         if x.device.type == "cpu":
             y: Tensor = Rectified.apply(x, share, part)
             return y
+        y = functional.relu(x)
         if part is None:
-            return functional.dropout(functional.relu(x), share)
-        return SharedDropout(share)(functional.relu(x))
+            return functional.dropout(y, share)
+        y = SharedDropout(share)(y)
+        return y
 
 
 class Rectified(torch.autograd.Function):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -31,6 +33,15 @@ def seed_numbers(clusters: int, starts: int) -> list[int]:
     return [round(clusters - i * (clusters - least) / max(1, starts - 1)) for i in range(starts)]
 
 
+def seed_draws(
+    tasks: tuple[int, ...], many: int, generator: torch.Generator | None = None, part: Part | None = None
+) -> Float[Tensor, "many tasks"]:
+    """Numbers in [0, 1) by which ``many`` seeds are drawn for each task; of a ``part`` of more, as among all."""
+    shape = tasks if part is None else (*tasks[:-1], part.total)
+    draws = torch.rand((many, *shape), dtype=torch.float64, generator=generator)
+    return (draws if part is None else draws[..., part.slice]).reshape(many, math.prod(tasks))
+
+
 def seeded_logits(
     z: Float[Tensor, "*task n s"],
     clusters: int,
@@ -38,12 +49,13 @@ def seeded_logits(
     generator: torch.Generator | None = None,
     seeds: int | Int[Tensor, "*#task"] | None = None,
     part: Part | None = None,
+    draws: Float[Tensor, "many tasks"] | None = None,
 ) -> Float[Tensor, "*task n k"]:
     """Initial logits from k-means++ seeds: rows drawn one after another, far from those drawn before.
 
     The logits are -||z - seed_k||^2 / 2, those of unit-variance components at the seeds. With fewer ``seeds``
     than ``clusters``, a number or one for each task, the other clusters start empty. Where the tasks are a ``part`` of
-    more, they get the rows that they would get among all.
+    more, they get the rows that they would get among all. ``draws`` are those of :func:`seed_draws`, if made before.
     """
     numbers = torch.as_tensor(clusters if seeds is None else seeds).expand(z.shape[:-2]).reshape(-1)
     flat = z.reshape(-1, *z.shape[-2:])
@@ -52,12 +64,9 @@ def seeded_logits(
         weight = mask.reshape(weight.shape).to(z.dtype)
     nearest = weight
     distances: list[Tensor] = []
-    many = int(numbers.max())
-    shape = (many, len(flat), 1) if part is None else (many, *z.shape[:-3], part.total, 1)
-    draws = torch.rand(shape, dtype=torch.float64, generator=generator).to(z.device, z.dtype)
-    if part is not None:
-        draws = draws[..., part.slice, :].reshape(many, -1, 1)
-    for draw in draws:
+    if draws is None:
+        draws = seed_draws(z.shape[:-2], int(numbers.max()), generator, part)
+    for draw in draws.to(z.device, z.dtype)[..., None]:
         # Where all rows lie on seeds already, any row is drawn.
         total = torch.add(nearest, weight, alpha=ANY).cumsum(-1)
         seed = torch.searchsorted(total, draw * total[:, -1:]).clamp_max(flat.shape[1] - 1)

@@ -13,11 +13,13 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
 from metaclust.ahead import Ahead
 from metaclust.checkpoint import save_model
+from metaclust.compiled import compiled_index, installed
 from metaclust.data.sparse import SparseRows
 from metaclust.episodes import Batch, Task, TaskSampler
 from metaclust.evaluation import evaluate
@@ -180,6 +182,7 @@ def train(
         store or nullcontext(),
         Ahead(make, total) as batches,
     ):
+        compiling = objective.loss is ari_loss and installed()
         while not state.finished:
             first = state.step < config.pretrain_steps
             if state.step == config.pretrain_steps and state.proto_start is None:
@@ -199,6 +202,10 @@ def train(
                 group["lr"] = learning_rate(config, state.step)
             model.train()
             batch = batches.take(state.step).to(device)
+            if bar and compiling and not first:
+                # In the first run after an installation the first step takes a minute.
+                bar.phase("compiling")
+                compiling = False
             with dividing(among, batch.rows, batch.tasks):
                 loss, parts = (proto_loss if first else objective.loss)(model, batch, config)
             optimizer.zero_grad(set_to_none=True)
@@ -253,21 +260,37 @@ def ari_loss(model: ClusteringModel, batch: Batch, config: TrainingConfig) -> tu
     part = batch.tasks
     share, tasks = (1.0, len(batch.y)) if part is None else (part.share, part.total)
     encoded = model.encode(batch.x)
-    z = batch.pad(encoded)
-    rows = z if config.task_clip is None else LimitedGradient.apply(z, config.task_clip / tasks)
-    logits = model.initial_logits(rows, batch.mask, part)
-    own = softmax_of(logits)
-    r = model.trajectory(rows, logits, batch.mask, config.seeded, part)
-    # In the layout in which the columns of r are sorted.
-    r = r[-1:] if config.objective == "last-step" else torch.cat((own.mT[None], r.mT[1:])).mT
-    ari = continuous_ari(r, batch.y, batch.mask, config.distance).mean(1)
+    limit = None if config.task_clip is None else config.task_clip / tasks
+    ari = task_indices(model, encoded, batch, config, limit)
     loss = share * (1 - ari.mean())
-    parts = {"ari": share * float(ari[-1].detach())}
+    parts = {"ari": share * float(ari.detach()[-1].mean())}
     if config.proto_weight:
         proto = prototypical_loss(batch.of_all(encoded), batch.category) / batch.among.world
         loss = loss + config.proto_weight * proto
         parts["proto"] = float(proto.detach())
     return loss, {"loss": float(loss.detach()), **parts}
+
+
+def task_indices(
+    model: ClusteringModel, encoded: Float[Tensor, "m s"], batch: Batch, config: TrainingConfig, limit: float | None
+) -> Float[Tensor, "steps b"]:
+    """The continuous ARI of each task by the network's assignments and after each step, or after the last alone.
+
+    Going back, the gradient of each task in its representations is scaled down to the norm ``limit``.
+    """
+    last = config.objective == "last-step"
+    if config.distance == "tv":
+        found = compiled_index(model, encoded, batch, config.seeded, last, limit)
+        if found is not None:
+            return found
+    z = batch.pad(encoded)
+    rows = z if limit is None else LimitedGradient.apply(z, limit)
+    logits = model.initial_logits(rows, batch.mask, batch.tasks)
+    own = softmax_of(logits)
+    r = model.trajectory(rows, logits, batch.mask, config.seeded, batch.tasks)
+    # In the layout in which the columns of r are sorted.
+    r = r[-1:] if last else torch.cat((own.mT[None], r.mT[1:])).mT
+    return continuous_ari(r, batch.y, batch.mask, config.distance)
 
 
 def validate(model: ClusteringModel, x: Tensor | SparseRows, tasks: Sequence[Task], config: TrainingConfig) -> float:
