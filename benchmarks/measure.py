@@ -6,10 +6,10 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 
-def interleaved(calls: dict[str, Callable[[int], object]], rounds: int, warm_up: int = 3) -> dict[str, float]:
+def interleaved(calls: Mapping[str, Callable[[int], object]], rounds: int, warm_up: int = 3) -> dict[str, float]:
     """The median seconds of each call; the argument is the number of the round."""
     seconds: dict[str, list[float]] = {name: [] for name in calls}
     for i in range(-warm_up, rounds):

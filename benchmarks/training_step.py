@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -11,6 +13,7 @@ from benchmarks.plain import plain_index, plain_loss
 from benchmarks.report import Row, machine, markdown
 from benchmarks.soft_ari import Distances, broadcast_distances, torch_distances
 from metaclust import ClusteringModel, ModelConfig, TaskSampler, TrainingConfig
+from metaclust.compiled import installed
 from metaclust.model_config import Preset
 from metaclust.objectives import continuous_ari
 from metaclust.training import ari_loss, new_optimizer, proto_loss
@@ -50,6 +53,11 @@ class Steps:
 
     def ours(self, i: int) -> None:
         self._down(ari_loss(self.model, self.batches[i], self.config)[0])
+
+    def ours_called(self, i: int) -> None:
+        """Without the compiled loops, where there are some: operation after operation by torch."""
+        with patch("metaclust.training.compiled_index", return_value=None):
+            self.ours(i)
 
     def plain(self, i: int) -> None:
         self._down(plain_loss(self.model, self.batches[i]))
@@ -96,15 +104,19 @@ def rows(short: bool = False) -> list[Row]:
             for tasks in (4,) if len(shape) == 3 else (4, 16):
                 rounds = 1 if short else 60
                 steps = Steps(shape, preset, tasks, 20, rounds)
-                seconds = interleaved({"Proto": steps.proto, "ours": steps.ours}, rounds)
+                ways = {"Proto": steps.proto, "ours": steps.ours}
+                if installed() and preset == "default":
+                    ways["ours without numba"] = steps.ours_called
+                seconds = interleaved(ways, rounds)
                 figures = {f"{way}, ms": 1e3 * value for way, value in seconds.items()}
-                figures["ours / Proto"] = seconds["ours"] / seconds["Proto"]
+                for way in list(ways)[1:]:
+                    figures[f"{way} / Proto"] = seconds[way] / seconds["Proto"]
                 found.append(Row("Training step against Proto", f"{name}, preset {preset!r}, {tasks} tasks", figures))
     tasks, each, rounds = (2, 30, 1) if short else (4, 200, 5)
     steps = Steps((384,), "paper", tasks, each, rounds)
     for what, prefix in (("the whole step", ""), ("inference and loss alone, from the representations", "rest_")):
-        ways = {"plain, broadcast": "plainest", "plain, torch.cdist": "plain", "ours": "ours"}
-        calls = {way: prefix + name for way, name in ways.items()}
+        names = {"plain, broadcast": "plainest", "plain, torch.cdist": "plain", "ours": "ours"}
+        calls = {way: prefix + name for way, name in names.items()}
         for i in range(rounds):
             steps.rest_before(i)
         seconds = interleaved({way: getattr(steps, name) for way, name in calls.items()}, rounds, warm_up=1)
@@ -113,10 +125,10 @@ def rows(short: bool = False) -> list[Row]:
             peak_memory(MEMORY.format(tasks=tasks, rows=each, before=before, what=call))
             for call in ("", *(f"steps.{name}(0)" for name in calls.values()))
         )
-        memory = {way: peak - start for way, peak in zip(ways, peaks, strict=True)}
+        memory = {way: peak - start for way, peak in zip(names, peaks, strict=True)}
         figures = {f"{way}, s": value for way, value in seconds.items()}
         figures |= {f"{way}, GB beyond the start": value for way, value in memory.items()}
-        for way in list(ways)[:-1]:
+        for way in list(names)[:-1]:
             figures[f"{way} / ours, time"] = seconds[way] / seconds["ours"]
             figures[f"{way} / ours, memory"] = memory[way] / max(memory["ours"], 1e-9)
         name = f"vectors (384), {tasks} tasks of {10 * each:,} rows, {what}"

@@ -1,5 +1,6 @@
 """What the tests share: one thread, reproducible draws, and the five ways to fit a mixture as one fixture."""
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,8 @@ from metaclust.mixture import (
     vb_steps,
 )
 
+# The package without its extra "fast"; tests/test_compiled.py is about it.
+os.environ["METACLUST_COMPILED"] = "0"
 torch.set_num_threads(1)
 settings.register_profile("metaclust", deadline=None, derandomize=True, database=None, max_examples=30)
 settings.load_profile("metaclust")
