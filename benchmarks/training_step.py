@@ -13,7 +13,7 @@ from benchmarks.plain import plain_index, plain_loss
 from benchmarks.report import Row, machine, markdown
 from benchmarks.soft_ari import Distances, broadcast_distances, torch_distances
 from metaclust import ClusteringModel, ModelConfig, TaskSampler, TrainingConfig
-from metaclust.compiled import installed
+from metaclust.compiled import suited
 from metaclust.model_config import Preset
 from metaclust.objectives import continuous_ari
 from metaclust.training import ari_loss, new_optimizer, proto_loss
@@ -105,7 +105,7 @@ def rows(short: bool = False) -> list[Row]:
                 rounds = 1 if short else 60
                 steps = Steps(shape, preset, tasks, 20, rounds)
                 ways = {"Proto": steps.proto, "ours": steps.ours}
-                if installed() and preset == "default":
+                if suited(steps.model):
                     ways["ours without numba"] = steps.ours_called
                 seconds = interleaved(ways, rounds)
                 figures = {f"{way}, ms": 1e3 * value for way, value in seconds.items()}

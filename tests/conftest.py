@@ -22,7 +22,7 @@ from metaclust.mixture import (
 )
 
 # The package without its extra "fast"; tests/test_compiled.py is about it.
-os.environ["METACLUST_COMPILED"] = "0"
+os.environ.setdefault("METACLUST_COMPILED", "0")
 torch.set_num_threads(1)
 settings.register_profile("metaclust", deadline=None, derandomize=True, database=None, max_examples=30)
 settings.load_profile("metaclust")

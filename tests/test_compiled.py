@@ -16,12 +16,14 @@ from scipy import special
 from sklearn.metrics import adjusted_rand_score
 
 from metaclust import ClusteringModel, ModelConfig, TaskSampler, TrainingConfig, train, training
-from metaclust.compiled import installed, objective
+from metaclust.compiled import objective
+from metaclust.compiled.objective import installed
 from metaclust.episodes import collate
+from metaclust.processes import Processes
 
 pytest.importorskip("numba", reason="numba is not installed (pip install 'metaclust[fast]')")
 
-from metaclust.compiled import loops, network, pairs, steps, task
+from metaclust.compiled import loops
 
 
 class Stopped(Exception):  # noqa: N818
@@ -86,18 +88,25 @@ def both(model, batch, config, monkeypatch, seed=0, limit=0.05):
     return found
 
 
-def assert_equal(found, expected, tolerance=2e-3):
+def assert_equal(found, expected, tolerance=5e-3):
+    """Each gradient by its own size; where it is below what float32 leaves of all of them, it is rounding."""
     torch.testing.assert_close(found[0], expected[0], rtol=0, atol=1e-4)
     assert found[1].keys() == expected[1].keys()
-    size = torch.stack([value.norm() for value in expected[1].values()]).norm()
+    size = float(torch.stack([value.norm() for value in expected[1].values()]).norm())
     for name, value in expected[1].items():
-        assert float((found[1][name] - value).norm()) <= tolerance * float(size) + 1e-7, name
+        apart = float((found[1][name] - value).norm())
+        assert apart <= tolerance * float(value.norm()) + 2e-6 * size + 1e-9, (name, apart, float(value.norm()), size)
 
 
 SETTINGS = {
     "default": ({}, {}),
     "the paper's covariance, last step": ({"mean_covariance": "unit"}, {"objective": "last-step"}),
+    "the paper's covariance, last step, no seeds": (
+        {"mean_covariance": "unit"},
+        {"objective": "last-step", "seeded": 0},
+    ),
     "learned prior": ({"learn_prior": True, "alpha": 2.0}, {}),
+    "learned prior, the paper's covariance": ({"learn_prior": True, "mean_covariance": "unit"}, {"seeded": 0}),
     "no seeds": ({}, {"seeded": 0}),
     "one step": ({"steps": 1}, {}),
     "odd sizes": ({"max_clusters": 7, "task_hidden": 33, "representation": 3}, {"seeded": 2}),
@@ -117,6 +126,23 @@ def test_indices_and_gradients_are_those_without_the_loops(name, limit, monkeypa
     for step in range(3):
         found, expected = both(model, sampler.batch(step), config, monkeypatch, seed=step, limit=limit)
         assert_equal(found, expected)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("seeded", [0, 1, 3])
+def test_a_process_that_has_a_part_of_the_tasks(rank, seeded, monkeypatch):
+    batch = sampler_of(tasks=5).batch(0, Processes(rank, 2), "tasks")
+    found, expected = both(model_of(), batch, TrainingConfig(seeded=seeded), monkeypatch)
+    assert found[0].shape[1] == len(batch.y) == 2 + rank
+    assert_equal(found, expected)
+
+
+def test_a_task_without_rows_changes_nothing(monkeypatch):
+    batch = sampler_of().batch(0)
+    batch.mask[1] = False
+    found, expected = both(model_of(), batch, TrainingConfig(seeded=0), monkeypatch)
+    assert_equal(found, expected)
+    assert (found[0][:, 1] == 1).all()
 
 
 @settings(max_examples=20)
@@ -180,6 +206,48 @@ def test_the_way_back_may_be_gone_twice():
     (two,) = torch.autograd.grad(index, z)
     assert torch.equal(one, two)
     assert one.abs().max() > 0
+
+
+def negative(batch):
+    return replace(batch, y=batch.y - 1)
+
+
+def large(batch):
+    return replace(batch, y=batch.y + 10**9)
+
+
+def beyond(batch):
+    return replace(batch, index=batch.index + len(batch.x))
+
+
+def twice(batch):
+    return replace(batch, index=batch.index.clone().index_fill_(1, torch.tensor([0, 1]), 0))
+
+
+@pytest.mark.parametrize("change", [negative, large, beyond, twice])
+def test_tasks_that_the_loops_may_not_read_go_without_them(change, monkeypatch):
+    """They check no index: such tasks are found before, and torch does them, or says what is wrong."""
+    model, batch = model_of(), change(sampler_of().batch(0))
+    config = TrainingConfig(seeded=0)
+    assert objective.compiled_index(model, model.encode(batch.x), batch, 0, False, None) is None
+    if change is beyond:
+        with pytest.raises((IndexError, RuntimeError), match="out of range"):
+            training.task_indices(model, model.encode(batch.x), batch, config, None)
+    else:
+        found, expected = both(model, batch, config, monkeypatch)
+        torch.testing.assert_close(found[0], expected[0], rtol=0, atol=1e-4)
+
+
+def test_a_layer_that_was_replaced_is_the_one_that_is_trained(monkeypatch):
+    model, batch = model_of(), sampler_of().batch(0)
+    model.task_network.f_r[-1] = torch.nn.Linear(9, 5)
+    found, expected = both(model, batch, TrainingConfig(seeded=0), monkeypatch)
+    assert_equal(found, expected)
+    assert model.task_network.f_r[-1].weight.grad.abs().max() > 0
+    model.task_network.f_u[0] = torch.nn.Linear(4, 9, bias=True)
+    model.task_network.f_u[3] = torch.nn.Linear(9, 10)
+    model.task_network.f_u[6] = torch.nn.Linear(10, 9)
+    assert objective.compiled_index(model, model.encode(batch.x), batch, 0, False, None) is None
 
 
 NOT_FOR = {
@@ -286,11 +354,17 @@ def test_a_process_that_was_forked_off_goes_on_without_threads():
     assert "both ended" in done.stdout, done.stderr
 
 
-def test_unsafe_threads_are_not_started(monkeypatch):
+@pytest.mark.parametrize("layer", ["workqueue", "none"])
+def test_unsafe_threads_are_not_started(layer, monkeypatch):
     import numba
 
+    def threading_layer():
+        if layer == "none":
+            raise ValueError("no threading layer could be loaded")
+        return layer
+
     objective.safe_threads.cache_clear()
-    monkeypatch.setattr(numba.config, "THREADING_LAYER", "workqueue")
+    monkeypatch.setattr(numba, "threading_layer", threading_layer)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     called = []
     try:
@@ -301,13 +375,49 @@ def test_unsafe_threads_are_not_started(monkeypatch):
     assert called == [0, 1, 2]
 
 
+def test_a_numba_that_cannot_be_imported_ends_no_training(tmp_path):
+    code = """
+    import warnings
+    import numpy as np, torch
+    from metaclust import ClusteringModel, ModelConfig, TaskSampler, TrainingConfig, train
+    y = np.repeat(np.arange(6), 5)
+    sampler = TaskSampler(torch.randn(30, 4), y, np.arange(6), n_categories=(2, 3), tasks=2)
+    model = ClusteringModel(ModelConfig((4,), representation=3, max_clusters=3, hidden=8, task_hidden=8))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        state = train(model, sampler, None, TrainingConfig(pretrain_steps=0, steps=2), progress=False)
+    print(state.step, [str(warning.message) for warning in caught])
+    """
+    (tmp_path / "numba").mkdir()
+    (tmp_path / "numba" / "__init__.py").write_text('raise ImportError("Numba needs another NumPy")')
+    environment = {name: value for name, value in os.environ.items() if name != objective.SWITCH}
+    environment["PYTHONPATH"] = str(tmp_path)
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)  # noqa: S603
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("2 ['training goes without numba")
+    assert done.stdout.count("Numba needs another NumPy") == 1
+
+
+def test_without_a_place_to_keep_it_a_function_is_compiled_all_the_same(monkeypatch):
+    original = loops.njit
+
+    def njit(**options):
+        if options.get("cache"):
+            raise RuntimeError("cannot cache function: no locator available")
+        return original(**options)
+
+    monkeypatch.setattr(loops, "njit", njit)
+    assert loops.compiled(loops.digamma.py_func)(1.0) == pytest.approx(special.digamma(1.0))
+
+
 # Piece by piece.
 
 
 @given(st.floats(1e-3, 1e6))
 def test_digamma_and_trigamma_are_scipys(x):
-    assert steps.digamma(x) == pytest.approx(special.digamma(x), rel=1e-12, abs=1e-12)
-    assert steps.trigamma(x) == pytest.approx(special.polygamma(1, x), rel=1e-11)
+    assert loops.digamma(x) == pytest.approx(special.digamma(x), rel=1e-12, abs=1e-12)
+    assert loops.trigamma(x) == pytest.approx(special.polygamma(1, x), rel=1e-11)
 
 
 @given(st.integers(1, 12), st.integers(1, 40), st.sampled_from([0.1, 5.0, 100.0, 1e4]), st.integers(0, 99))
@@ -387,7 +497,7 @@ def test_the_index_and_its_derivative_are_those_of_all_pairs(sizes, columns, kin
     wide = np.full((columns, n + 3), 7, np.float32)
     wide[:, :n] = r
     slope = np.full((columns, n + 3), 9, np.float32)
-    index = pairs.pair_index(wide, n, np.cumsum(sizes), slope)
+    index = loops.pair_index(wide, n, np.cumsum(sizes), slope)
     expected, derivative = index_by_pairs(wide[:, :n], y)
     assert index == pytest.approx(expected, rel=1e-9, abs=1e-9)
     np.testing.assert_allclose(slope[:, :n], derivative, rtol=1e-5, atol=1e-6)
@@ -401,17 +511,17 @@ def test_layers_are_parts_of_one_array_in_the_order_of_the_network():
     layers = model.task_network.layers()
     assert [id(value) for value in layers] == [id(value) for value in model.task_network.parameters()]
     flat = torch.cat([value.detach().flatten() for value in layers]).numpy()
-    weights, biases = network.layers_of(flat, 4, 9, 5)
+    weights, biases = loops.layers_of(flat, 4, 9, 5)
     for value, found in zip(layers[::2] + layers[1::2], weights + biases, strict=True):
         np.testing.assert_array_equal(value.detach().numpy(), found)
 
 
 def test_what_is_kept_fills_its_array_and_grows_by_one_assignment_a_step():
-    sizes = [task.kept_size(20, 4, 9, 5, steps, steps + 1) for steps in (2, 3, 4)]
+    sizes = [loops.kept_size(20, 4, 9, 5, steps, steps + 1) for steps in (2, 3, 4)]
     # The assignments, the derivative of their index, and what a step reads and finds.
     assert sizes[1] - sizes[0] == sizes[2] - sizes[1] == 2 * 5 * 20 + 2 * 5 * 6
     kept = np.zeros(sizes[1], np.float32)
-    parts = task.kept_parts(kept, 20, 4, 9, 5, 3, 4)
+    parts = loops.kept_parts(kept, 20, 4, 9, 5, 3, 4)
     for part in parts:
         part += 1
     assert (kept == 1).all()
@@ -419,6 +529,6 @@ def test_what_is_kept_fills_its_array_and_grows_by_one_assignment_a_step():
 
 def test_the_larger_tasks_are_divided_first():
     mask = np.arange(10) < np.array([3, 10, 4, 5, 9])[:, None]
-    owner = task.owners(mask, 2)
+    owner = loops.owners(mask, 2)
     loads = [int(mask[owner == i].sum()) for i in (0, 1)]
     assert max(loads) == 17

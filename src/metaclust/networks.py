@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import torch
@@ -152,13 +153,11 @@ class TaskNetwork(nn.Module):
         self.f_u = feed_forward(representation, hidden, hidden, dropout)
         self.g_u = feed_forward(hidden, hidden, hidden, dropout)
         self.f_r = feed_forward(representation + hidden, clusters, hidden, dropout)
-        self.linear = [
-            layer for part in (self.f_u, self.g_u, self.f_r) for layer in part if isinstance(layer, nn.Linear)
-        ]
 
     def layers(self) -> list[Tensor]:
         """Weights and biases of the nine layers, in order."""
-        return [value for layer in self.linear for value in (layer.weight, layer.bias)]
+        linear: list[Any] = [network[i] for network in (self.f_u, self.g_u, self.f_r) for i in (0, 3, 6)]
+        return [value for layer in linear for value in (layer.weight, layer.bias)]
 
     def forward(
         self, z: Float[Tensor, "*task n s"], mask: Bool[Tensor, "*task n"] | None = None

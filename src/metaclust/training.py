@@ -19,7 +19,7 @@ from torch.nn.utils import clip_grad_norm_
 
 from metaclust.ahead import Ahead
 from metaclust.checkpoint import save_model
-from metaclust.compiled import compiled_index, installed
+from metaclust.compiled import compiled_index, suited
 from metaclust.data.sparse import SparseRows
 from metaclust.episodes import Batch, Task, TaskSampler
 from metaclust.evaluation import evaluate
@@ -182,7 +182,7 @@ def train(
         store or nullcontext(),
         Ahead(make, total) as batches,
     ):
-        compiling = objective.loss is ari_loss and installed()
+        compiling = objective.loss is ari_loss and suited(model.train())
         while not state.finished:
             first = state.step < config.pretrain_steps
             if state.step == config.pretrain_steps and state.proto_start is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import warnings
 from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
@@ -20,6 +21,7 @@ from metaclust.mixture.spherical import Spherical
 from metaclust.model import ClusteringModel
 
 SWITCH = "METACLUST_COMPILED"
+STARTED = os.getpid()
 MOST_ROWS = 512
 """Of a task: with more, a sort takes less time than all pairs, and torch computes more than it calls."""
 MOST_HIDDEN = 128
@@ -28,8 +30,29 @@ MOST_HIDDEN = 128
 
 @cache
 def installed() -> bool:
-    """Whether there is numba, and nobody has switched it off by METACLUST_COMPILED=0."""
-    return os.environ.get(SWITCH, "1") != "0" and importlib.util.find_spec("numba") is not None
+    """Whether there is numba, and nobody has switched it off: METACLUST_COMPILED=0 before the first training."""
+    if os.environ.get(SWITCH, "1").lower() in ("0", "no", "off", "false") or importlib.util.find_spec("numba") is None:
+        return False
+    try:
+        importlib.import_module("numba")
+    except ImportError as error:
+        warnings.warn(f"training goes without numba, which cannot be imported: {error}", RuntimeWarning, stacklevel=2)
+        return False
+    return True
+
+
+def suited(model: ClusteringModel) -> bool:
+    """Whether the loops are for the training of such a model."""
+    network = model.task_network
+    return (
+        network is not None
+        and model.device.type == "cpu"
+        and network.hidden <= MOST_HIDDEN
+        and not (network.dropout and network.training)
+        and model.config.inference == "vb"
+        and model.config.components == "spherical"
+        and installed()
+    )
 
 
 def compiled_index(
@@ -38,33 +61,40 @@ def compiled_index(
     """The index of each task by the network's assignments and after each step, or after the ``last`` alone.
 
     What :meth:`ClusteringModel.trajectory` and :func:`continuous_ari` give, on the way back with the gradient of each
-    task limited. None where the loops are not for such a step.
+    task limited; where a task's rows are not in the order of their categories, other seeds are drawn. None where the
+    loops are not for such a step.
     """
     network, family = model.task_network, model.family
     if (
-        not installed()
-        or z.device.type != "cpu"
-        or z.dtype != torch.float32
-        or network is None
-        or (network.dropout and network.training)
-        or network.hidden > MOST_HIDDEN
-        or batch.y.shape[1] > MOST_ROWS
-        or model.config.inference != "vb"
+        network is None
         or not isinstance(family, Spherical)
+        or z.dtype != torch.float32
+        or batch.y.shape[1] > MOST_ROWS
+        or not len(batch.y)
+        or not suited(model)
     ):
+        return None
+    from metaclust.compiled.loops import fitting
+
+    layers = network.layers()
+    hidden, width, columns = network.hidden, z.shape[1], model.config.max_clusters
+    # A layer may have been replaced by one of another size.
+    if sum(layer.numel() for layer in layers) != hidden * (2 * width + 7 * hidden + 8 + columns) + columns:
+        return None
+    if not fitting(batch.index.numpy(), batch.mask.numpy(), batch.y.numpy(), len(z)):
         return None
     numbers, draws = model.draw_seeds(batch.y.shape[:1], seeded, batch.tasks)
     settings = Settings(
         batch,
         numbers.numpy(),
-        draws.numpy(),
+        draws.contiguous().numpy(),
         model.config.steps,
         last,
         family.mean_covariance == "optimal",
         0.0 if limit is None else limit,
     )
     alpha = model.alpha if model.config.learn_prior else model.config.alpha
-    found: Tensor = TaskIndex.apply(settings, z, alpha, *vars(family.prior).values(), *network.layers())
+    found: Tensor = TaskIndex.apply(settings, z, alpha, *vars(family.prior).values(), *layers)
     return found
 
 
@@ -85,14 +115,14 @@ class TaskIndex(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, settings: Settings, z: Tensor, *values: Any) -> Tensor:
-        from metaclust.compiled.task import kept_size, there, there_all
+        from metaclust.compiled.loops import kept_size, there, there_all
 
         prior = tuple(float(value) for value in values[:4])
         layers = values[4:]
         flat = torch.cat([value.flatten() for value in layers])
         batch, steps = settings.batch, settings.steps
         (tasks, rows), hidden, components = batch.y.shape, len(layers[1]), len(layers[-1])
-        found = torch.empty((1 if settings.last else steps + 1, tasks))
+        found = torch.empty((1 if settings.last else steps + 1, tasks), dtype=torch.float32)
         kept = np.empty((tasks, kept_size(rows, z.shape[1], hidden, components, steps, len(found))), np.float32)
         best = np.empty(tasks, np.int64)
         sizes = hidden, components, steps
@@ -120,13 +150,13 @@ class TaskIndex(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        from metaclust.compiled.task import back, back_all
+        from metaclust.compiled.loops import back, back_all
 
         z, flat = ctx.saved_tensors
         settings, sizes, given, prior, kept, best = ctx.kept
-        of_z = torch.zeros_like(z)
+        of_z = torch.zeros(z.shape, dtype=torch.float32)
         of_prior = torch.zeros((len(best), 4), dtype=torch.float64)
-        of_flat = torch.empty((len(best), len(flat)))
+        of_flat = torch.empty((len(best), len(flat)), dtype=torch.float32)
         over_tasks(
             back,
             back_all,
@@ -154,7 +184,7 @@ def over_tasks(one: Callable[..., None], every: Callable[..., None], tasks: int,
     """``one(task, *values)`` of each task, or ``every(threads, *values)`` of them, in as many threads as torch's."""
     wanted = min(torch.get_num_threads(), tasks)
     # OpenMP ends a process that was forked off and starts threads of its own.
-    if wanted == 1 or not safe_threads() or os.getpid() != starting_process():
+    if wanted <= 1 or os.getpid() != STARTED or not safe_threads():
         for task in range(tasks):
             one(task, *values)
         return
@@ -170,23 +200,13 @@ def over_tasks(one: Callable[..., None], every: Callable[..., None], tasks: int,
 
 
 @cache
-def starting_process() -> int:
-    """The process in which this was asked first; one that is forked off has the same answer."""
-    return os.getpid()
-
-
-@cache
 def safe_threads() -> bool:
     """Whether threads of Python may call numba's at the same time: those of TBB and of OpenMP, not its own."""
     import numba
 
-    starting_process()
-    if numba.config.THREADING_LAYER == "workqueue":  # type: ignore[attr-defined]
+    try:
+        numba.get_num_threads()
+        layer: str = numba.threading_layer()  # type: ignore[attr-defined]
+    except ValueError:  # The threads that numba is to take are not there.
         return False
-    for layer in ("tbbpool", "omppool"):
-        try:
-            importlib.import_module(f"numba.np.ufunc.{layer}")
-        except ImportError:
-            continue
-        return True
-    return False
+    return layer in ("tbb", "omp")
