@@ -262,12 +262,12 @@ def ari_loss(model: ClusteringModel, batch: Batch, config: TrainingConfig) -> tu
     encoded = model.encode(batch.x)
     limit = None if config.task_clip is None else config.task_clip / tasks
     ari = task_indices(model, encoded, batch, config, limit)
-    loss = share * (1 - ari.mean())
+    loss = torch.rsub(ari.mean(), share, alpha=share)
     parts = {"ari": share * float(ari.detach()[-1].mean())}
     if config.proto_weight:
-        proto = prototypical_loss(batch.of_all(encoded), batch.category) / batch.among.world
-        loss = loss + config.proto_weight * proto
-        parts["proto"] = float(proto.detach())
+        proto = prototypical_loss(batch.of_all(encoded), batch.category)
+        loss = torch.add(loss, proto, alpha=config.proto_weight / batch.among.world)
+        parts["proto"] = float(proto.detach()) / batch.among.world
     return loss, {"loss": float(loss.detach()), **parts}
 
 

@@ -174,10 +174,14 @@ class TaskIndex(torch.autograd.Function):
             of_flat.numpy(),
             of_prior.numpy(),
         )
-        layers = of_flat.sum(0).split([shape.numel() for shape in ctx.shapes])
-        of_layers = (part.view(shape) for part, shape in zip(layers, ctx.shapes, strict=True))
-        learned = zip(of_prior.sum(0).unbind(0), ctx.needs_input_grad[2:6], strict=True)
-        return None, of_z, *(slope if needed else None for slope, needed in learned), *of_layers
+        summed, first, of_layers = of_flat.sum(0), 0, []
+        for shape in ctx.shapes:
+            of_layers.append(summed.as_strided(shape, (*shape[1:], 1), first))
+            first += shape.numel()
+        # The prior, where it is learned.
+        learned = of_prior.sum(0).unbind(0) if any(ctx.needs_input_grad[2:6]) else (None,) * 4
+        needed = zip(learned, ctx.needs_input_grad[2:6], strict=True)
+        return None, of_z, *(slope if need else None for slope, need in needed), *of_layers
 
 
 def over_tasks(one: Callable[..., None], every: Callable[..., None], tasks: int, *values: Any) -> None:
