@@ -10,10 +10,16 @@ from collections.abc import Callable, Mapping
 
 
 def interleaved(calls: Mapping[str, Callable[[int], object]], rounds: int, warm_up: int = 3) -> dict[str, float]:
-    """The median seconds of each call; the argument is the number of the round."""
+    """The median seconds of each call; the argument is the number of the round.
+
+    Each round starts with another of them: what comes after a call that leaves threads and caches busy takes longer.
+    """
     seconds: dict[str, list[float]] = {name: [] for name in calls}
     for i in range(-warm_up, rounds):
-        for name, call in calls.items():
+        names = list(calls)
+        first = i % len(names)
+        for name in names[first:] + names[:first]:
+            call = calls[name]
             started = time.perf_counter()
             call(i % rounds)
             if i >= 0:

@@ -20,7 +20,7 @@ LEAST = -115.0
 """The least power of two that is told from zero: below 2^-126 float32 is slow, and nothing is that improbable."""
 CACHE = 1 << 21
 """Bytes of the scores of a block."""
-MOST_CHUNKS = 32
+MOST_CHUNKS = 64
 CHUNK = 512
 """Rows that are added up in the precision of the products; longer sums are in float64."""
 TRUSTED = 1e-3
@@ -85,6 +85,7 @@ class Worker:
         self.lost = weights - self.weights.double() / LOG2_E
         self.features = torch.empty((weights.shape[1], size), dtype=dtype)
         self.scores = torch.empty((len(weights), size), dtype=dtype)
+        self.ones = torch.ones(len(weights), dtype=dtype)
 
     def score(self, x: Float[Tensor, "n s"]) -> tuple[Tensor, Tensor]:
         """(f, n) features and (k, n) scores in powers of two, overwritten by the next block."""
@@ -100,7 +101,7 @@ class Worker:
         features, scores = self.score(x)
         top = scores.amax(0)
         scores.sub_(top).clamp_(min=LEAST).exp2_()
-        total = scores.sum(0)
+        total = torch.mv(scores.T, self.ones)
         evidence = top.double() + total.log2().double()
         share = total.reciprocal_()
         if row_weights is not None:
