@@ -56,6 +56,7 @@ def compare(covariance: Covariance, n: int, s: int, k: int, rounds: int | None =
         f"N = {n:,}, S = {s}, K' = {k}",
         {
             **{f"{name}, s": value for name, value in seconds.items()},
+            **{f"{name}, alone, s": value for name, value in alone.items()},
             "scikit-learn / ours": seconds["scikit-learn"] / seconds["ours"],
             "ours / least": alone["ours"] / alone["least"],
         },
