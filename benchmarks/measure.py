@@ -14,14 +14,13 @@ def interleaved(calls: Mapping[str, Callable[[int], object]], rounds: int, warm_
 
     Each round starts with another of them: what comes after a call that leaves threads and caches busy takes longer.
     """
-    seconds: dict[str, list[float]] = {name: [] for name in calls}
+    names = list(calls)
+    seconds: dict[str, list[float]] = {name: [] for name in names}
     for i in range(-warm_up, rounds):
-        names = list(calls)
         first = i % len(names)
         for name in names[first:] + names[:first]:
-            call = calls[name]
             started = time.perf_counter()
-            call(i % rounds)
+            calls[name](i % rounds)
             if i >= 0:
                 seconds[name].append(time.perf_counter() - started)
     return {name: statistics.median(values) for name, values in seconds.items()}

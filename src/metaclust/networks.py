@@ -149,7 +149,6 @@ class TaskNetwork(nn.Module):
 
     def __init__(self, representation: int, clusters: int, hidden: int = 256, dropout: float = 0.1) -> None:
         super().__init__()
-        self.hidden, self.dropout = hidden, dropout
         self.f_u = feed_forward(representation, hidden, hidden, dropout)
         self.g_u = feed_forward(hidden, hidden, hidden, dropout)
         self.f_r = feed_forward(representation + hidden, clusters, hidden, dropout)

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from metaclust.episodes import Batch
-from metaclust.mixture.spherical import Spherical
 from metaclust.model import ClusteringModel
 
 SWITCH = "METACLUST_COMPILED"
@@ -43,14 +42,14 @@ def installed() -> bool:
 
 def suited(model: ClusteringModel) -> bool:
     """Whether the loops are for the training of such a model."""
-    network = model.task_network
+    config = model.config
     return (
-        network is not None
-        and model.device.type == "cpu"
-        and network.hidden <= MOST_HIDDEN
-        and not (network.dropout and network.training)
-        and model.config.inference == "vb"
-        and model.config.components == "spherical"
+        model.device.type == "cpu"
+        and config.initial == "network"
+        and config.task_hidden <= MOST_HIDDEN
+        and not (config.dropout and model.training)
+        and config.inference == "vb"
+        and config.components == "spherical"
         and installed()
     )
 
@@ -64,20 +63,14 @@ def compiled_index(
     task limited; where a task's rows are not in the order of their categories, other seeds are drawn. None where the
     loops are not for such a step.
     """
-    network, family = model.task_network, model.family
-    if (
-        network is None
-        or not isinstance(family, Spherical)
-        or z.dtype != torch.float32
-        or batch.y.shape[1] > MOST_ROWS
-        or not len(batch.y)
-        or not suited(model)
-    ):
+    network, config = model.task_network, model.config
+    small = len(batch.y) > 0 and batch.y.shape[1] <= MOST_ROWS
+    if network is None or z.dtype != torch.float32 or not small or not suited(model):
         return None
     from metaclust.compiled.loops import fitting
 
     layers = network.layers()
-    hidden, width, columns = network.hidden, z.shape[1], model.config.max_clusters
+    hidden, width, columns = config.task_hidden, z.shape[1], config.max_clusters
     # A layer may have been replaced by one of another size.
     if sum(layer.numel() for layer in layers) != hidden * (2 * width + 7 * hidden + 8 + columns) + columns:
         return None
@@ -88,13 +81,13 @@ def compiled_index(
         batch,
         numbers.numpy(),
         draws.contiguous().numpy(),
-        model.config.steps,
+        config.steps,
         last,
-        family.mean_covariance == "optimal",
+        config.mean_covariance == "optimal",
         0.0 if limit is None else limit,
     )
-    alpha = model.alpha if model.config.learn_prior else model.config.alpha
-    found: Tensor = TaskIndex.apply(settings, z, alpha, *vars(family.prior).values(), *layers)
+    alpha = model.alpha if config.learn_prior else config.alpha
+    found: Tensor = TaskIndex.apply(settings, z, alpha, *vars(model.prior).values(), *layers)
     return found
 
 
