@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 .PHONY: demo test lint bench clean
 
 demo: $(READY)
-	$(BIN)/python -m metaclust.demo
+	$(BIN)/python -m metaclust.cli.demo
 
 # One thread for each of the two test processes.
 test: lint

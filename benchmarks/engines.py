@@ -21,11 +21,11 @@ from benchmarks.report import Row, machine, markdown
 from benchmarks.shards import WIDTH, write_shards
 from benchmarks.shards_run import COMPONENTS, Chain, imported, worker_pids
 from metaclust.mixture.blocks import BlockSums, Map
-from metaclust.mixture.blockwise import Passes
+from metaclust.mixture.fit import Inference, StreamRows
 from metaclust.mixture.inference import component_family
 from metaclust.mixture.products import products_of
-from metaclust.mixture_fit import Inference, StreamRows
-from metaclust.mixture_settings import default_prior
+from metaclust.mixture.settings import default_prior
+from metaclust.mixture.streaming import Passes
 from metaclust.scale import open_engine
 from metaclust.scale.rows import ShardRows
 from metaclust.scale.shards import Numbers

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from benchmarks.measure import interleaved
-from metaclust.data.images import read_image_folder
+from metaclust.data.readers.images import read_image_folder
 
 SIDE = 84
 CATEGORIES = 100
@@ -23,8 +23,8 @@ DIFFERENT = 500
 MEMORY = f"""
 import sys
 from pathlib import Path
-from metaclust.data.decoding import decode_image
-from metaclust.data.images import read_image_folder
+from metaclust.data.readers.decoding import decode_image
+from metaclust.data.readers.images import read_image_folder
 
 def kilobytes(name):
     return int(next(line for line in Path("/proc/self/status").open() if line.startswith(name)).split()[1])

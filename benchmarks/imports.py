@@ -12,7 +12,7 @@ IMPORTS = {
     "torch and scikit-learn": "import torch, sklearn.cluster, sklearn.mixture, sklearn.metrics",
     "import metaclust": "import metaclust",
     "from metaclust import MetaClusterer": "from metaclust import MetaClusterer",
-    "metaclust --help": "import sys; sys.argv = ['metaclust', '--help']; from metaclust.cli import main; main()",
+    "metaclust --help": "import sys; sys.argv = ['metaclust', '--help']; from metaclust.cli.app import main; main()",
 }
 
 

@@ -8,9 +8,9 @@ from torch.nn import functional
 
 from benchmarks.soft_ari import Distances, by_pairs, torch_distances
 from metaclust import ClusteringModel
-from metaclust.episodes import Batch
-from metaclust.networks import TaskNetwork
-from metaclust.shared_layers import DroppedReLU
+from metaclust.model.layers import DroppedReLU
+from metaclust.model.networks import TaskNetwork
+from metaclust.training.episodes import Batch
 
 
 def plain_loss(model: ClusteringModel, batch: Batch, distances: Distances = torch_distances) -> Tensor:

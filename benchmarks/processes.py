@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from metaclust import ClusteringModel, ModelConfig, TaskSampler, TrainingConfig, train
-from metaclust.processes import process_group
+from metaclust._util.distributed import process_group
 
 STEPS = 40
 

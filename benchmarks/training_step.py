@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from unittest.mock import patch
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -13,10 +11,9 @@ from benchmarks.plain import plain_index, plain_loss
 from benchmarks.report import Row, machine, markdown
 from benchmarks.soft_ari import Distances, broadcast_distances, torch_distances
 from metaclust import ClusteringModel, ModelConfig, TaskSampler, TrainingConfig
-from metaclust.compiled import suited
-from metaclust.model_config import Preset
-from metaclust.objectives import continuous_ari
-from metaclust.training import ari_loss, new_optimizer, proto_loss
+from metaclust.model.config import Preset
+from metaclust.objectives.losses import continuous_ari
+from metaclust.training.loop import ari_loss, new_optimizer, proto_loss
 
 SHAPES = {"images (1, 28, 28)": (1, 28, 28), "vectors (384)": (384,)}
 MEMORY = """
@@ -53,11 +50,6 @@ class Steps:
 
     def ours(self, i: int) -> None:
         self._down(ari_loss(self.model, self.batches[i], self.config)[0])
-
-    def ours_called(self, i: int) -> None:
-        """Without the compiled loops, where there are some: operation after operation by torch."""
-        with patch("metaclust.training.compiled_index", return_value=None):
-            self.ours(i)
 
     def plain(self, i: int) -> None:
         self._down(plain_loss(self.model, self.batches[i]))
@@ -105,8 +97,6 @@ def rows(short: bool = False) -> list[Row]:
                 rounds = 1 if short else 60
                 steps = Steps(shape, preset, tasks, 20, rounds)
                 ways = {"Proto": steps.proto, "ours": steps.ours}
-                if suited(steps.model):
-                    ways["ours without numba"] = steps.ours_called
                 seconds = interleaved(ways, rounds)
                 figures = {f"{way}, ms": 1e3 * value for way, value in seconds.items()}
                 for way in list(ways)[1:]:

@@ -20,12 +20,12 @@ from benchmarks.measure import interleaved
 from benchmarks.report import Row, machine, markdown
 from metaclust.data.streams import ArrayStream
 from metaclust.mixture.blocks import Map, block_size
-from metaclust.mixture.blockwise import Setting, block_steps, first_memo
+from metaclust.mixture.fit import WeightedRows
 from metaclust.mixture.inference import component_family
 from metaclust.mixture.products import products_of
+from metaclust.mixture.settings import default_prior
+from metaclust.mixture.streaming import Setting, block_steps, first_memo
 from metaclust.mixture.threads import over_blocks
-from metaclust.mixture_fit import WeightedRows
-from metaclust.mixture_settings import default_prior
 
 Covariance = Literal["spherical", "full"]
 SLOW = 3e9

@@ -1,6 +1,5 @@
 """What the tests share: one thread, reproducible draws, and the five ways to fit a mixture as one fixture."""
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -21,8 +20,6 @@ from metaclust.mixture import (
     vb_steps,
 )
 
-# The package without its extra "fast"; tests/test_compiled.py is about it.
-os.environ.setdefault("METACLUST_COMPILED", "0")
 torch.set_num_threads(1)
 settings.register_profile("metaclust", deadline=None, derandomize=True, database=None, max_examples=30)
 settings.load_profile("metaclust")
@@ -77,8 +74,8 @@ def em_fit(request: pytest.FixtureRequest) -> Fit:
 def _few_tasks() -> Iterator[None]:
     """Priors are compared on few tasks: with the checks of types each step of inference takes many times as long."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("metaclust.recipe.PRIOR_TASKS", 2)
-        patch.setattr("metaclust.recipe.EFFECTIVE_ROWS", (8.0, 20.0))
+        patch.setattr("metaclust.training.recipe.PRIOR_TASKS", 2)
+        patch.setattr("metaclust.training.recipe.EFFECTIVE_ROWS", (8.0, 20.0))
         yield
 
 

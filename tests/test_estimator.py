@@ -16,9 +16,10 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
-from metaclust import CheckpointError, DataError, Dataset, DataWarning, MetaClusterer, Rows, estimator, recipe
+from metaclust import CheckpointError, DataError, Dataset, DataWarning, MetaClusterer, Rows, estimator
+from metaclust.data.inputs import canonical_order
 from metaclust.estimator import VALIDATION_TASKS
-from metaclust.inputs import canonical_order
+from metaclust.training import recipe
 
 QUICK = {
     "pretrain_steps": 3,

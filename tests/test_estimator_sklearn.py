@@ -10,7 +10,8 @@ from scipy import sparse
 from sklearn.metrics import adjusted_rand_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from metaclust import DataError, MetaClusterer, recipe
+from metaclust import DataError, MetaClusterer
+from metaclust.training import recipe
 
 READS_CLASSIFIER_TAGS = (
     "scikit-learn's check takes every estimator with predict_proba for a classifier (it reads classifier_tags)"

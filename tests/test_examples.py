@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from metaclust import TrainingConfig, recipe
+from metaclust import TrainingConfig
+from metaclust.training import recipe
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

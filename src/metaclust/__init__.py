@@ -2,12 +2,12 @@
 
 from typing import TYPE_CHECKING
 
-from metaclust.lazy import lazy_names
+from metaclust._util.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from metaclust.augmentation import ImageAugmentation
-    from metaclust.checkpoint import CheckpointError, load_model, save_model
-    from metaclust.clustering import Clustering
+    from metaclust._util.devices import choose_device
+    from metaclust._util.distributed import process_group
+    from metaclust._util.tensors import CheckpointError
     from metaclust.data import (
         DataError,
         Dataset,
@@ -22,28 +22,29 @@ if TYPE_CHECKING:
         read_data,
         rows_from_array,
     )
-    from metaclust.devices import choose_device
-    from metaclust.episodes import Batch, Split, Task, TaskSampler, collate, split_categories
     from metaclust.estimator import MetaClusterer
-    from metaclust.evaluation import Evaluation, evaluate
-    from metaclust.infinite_mixture import InfiniteGaussianMixture
+    from metaclust.inference.result import Clustering
     from metaclust.mixture import Posterior, Prior, Statistics, expectation_maximization, variational_bayes
-    from metaclust.model import ClusteringModel
-    from metaclust.model_config import ModelConfig
-    from metaclust.objectives import prototypical_loss, soft_ari
-    from metaclust.processes import process_group
-    from metaclust.training import TrainingConfig, train
+    from metaclust.mixture.estimator import InfiniteGaussianMixture
+    from metaclust.model.checkpoint import load_model, save_model
+    from metaclust.model.clustering_model import ClusteringModel
+    from metaclust.model.config import ModelConfig
+    from metaclust.objectives.losses import prototypical_loss, soft_ari
+    from metaclust.training.augmentation import ImageAugmentation
+    from metaclust.training.episodes import Batch, Split, Task, TaskSampler, collate, split_categories
+    from metaclust.training.evaluation import Evaluation, evaluate
+    from metaclust.training.loop import TrainingConfig, train
 
 __version__ = "0.1.0"
 
 WHERE = {
-    "metaclust.augmentation": ("ImageAugmentation",),
-    "metaclust.checkpoint": (
-        "CheckpointError",
+    "metaclust.training.augmentation": ("ImageAugmentation",),
+    "metaclust._util.tensors": ("CheckpointError",),
+    "metaclust.model.checkpoint": (
         "load_model",
         "save_model",
     ),
-    "metaclust.clustering": ("Clustering",),
+    "metaclust.inference.result": ("Clustering",),
     "metaclust.data": (
         "DataError",
         "DataWarning",
@@ -58,8 +59,8 @@ WHERE = {
         "read_data",
         "rows_from_array",
     ),
-    "metaclust.devices": ("choose_device",),
-    "metaclust.episodes": (
+    "metaclust._util.devices": ("choose_device",),
+    "metaclust.training.episodes": (
         "Batch",
         "Split",
         "Task",
@@ -68,11 +69,11 @@ WHERE = {
         "split_categories",
     ),
     "metaclust.estimator": ("MetaClusterer",),
-    "metaclust.evaluation": (
+    "metaclust.training.evaluation": (
         "Evaluation",
         "evaluate",
     ),
-    "metaclust.infinite_mixture": ("InfiniteGaussianMixture",),
+    "metaclust.mixture.estimator": ("InfiniteGaussianMixture",),
     "metaclust.mixture": (
         "Posterior",
         "Prior",
@@ -80,14 +81,14 @@ WHERE = {
         "expectation_maximization",
         "variational_bayes",
     ),
-    "metaclust.model": ("ClusteringModel",),
-    "metaclust.model_config": ("ModelConfig",),
-    "metaclust.objectives": (
+    "metaclust.model.clustering_model": ("ClusteringModel",),
+    "metaclust.model.config": ("ModelConfig",),
+    "metaclust.objectives.losses": (
         "prototypical_loss",
         "soft_ari",
     ),
-    "metaclust.processes": ("process_group",),
-    "metaclust.training": (
+    "metaclust._util.distributed": ("process_group",),
+    "metaclust.training.loop": (
         "TrainingConfig",
         "train",
     ),

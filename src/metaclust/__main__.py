@@ -1,6 +1,6 @@
 """`python -m metaclust` is the command line."""
 
-from metaclust.cli import main
+from metaclust.cli.app import main
 
 if __name__ == "__main__":
     main()

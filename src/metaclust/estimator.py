@@ -17,11 +17,13 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 from torch import Tensor
 
-from metaclust.augmentation import ImageAugmentation
-from metaclust.calibration import CHOICE_TASKS
-from metaclust.checkpoint import CheckpointError, Description, load_model, save_model, versions
-from metaclust.clustering import Clustering
-from metaclust.data.prepare import (
+from metaclust._util.checks import check_count
+from metaclust._util.devices import choose_device
+from metaclust._util.distributed import current
+from metaclust._util.tensors import CheckpointError, versions
+from metaclust._util.waiting import Waiting
+from metaclust.data.inputs import as_rows, canonical_order, is_numeric_matrix
+from metaclust.data.preparation.prepare import (
     Preparation,
     Scaling,
     TextAs,
@@ -31,18 +33,18 @@ from metaclust.data.prepare import (
 )
 from metaclust.data.rows import DataError, DataWarning, Rows
 from metaclust.data.sparse import SparseRows
-from metaclust.data.waiting import Waiting
-from metaclust.devices import choose_device
-from metaclust.episodes import Task, TaskSampler
-from metaclust.inputs import as_rows, canonical_order, is_numeric_matrix
+from metaclust.inference.calibrate import CHOICE_TASKS
+from metaclust.inference.result import Clustering
+from metaclust.inference.search import Search, find_clusters, learned_choice
 from metaclust.mixture.inference import Components
-from metaclust.model import ClusteringModel
-from metaclust.model_config import ModelConfig, Preset
-from metaclust.processes import current
-from metaclust.recipe import EncoderChoice, Recipe, learn
-from metaclust.search import Search, find_clusters, learned_choice
-from metaclust.settings import check_count, check_settings
-from metaclust.training import TrainingConfig
+from metaclust.model.checkpoint import Description, load_model, save_model
+from metaclust.model.clustering_model import ClusteringModel
+from metaclust.model.config import ModelConfig, Preset
+from metaclust.training.augmentation import ImageAugmentation
+from metaclust.training.episodes import Task, TaskSampler
+from metaclust.training.loop import TrainingConfig
+from metaclust.training.recipe import EncoderChoice, Recipe, learn
+from metaclust.training.settings import check_settings
 
 VALIDATION_TASKS = 40
 DROPOUT = 0.1

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from metaclust.candidates import find_candidates
+from metaclust.recipe import Recipe, learn
 
 from metaclust import (
     ClusteringModel,
@@ -24,9 +26,7 @@ from metaclust import (
     soft_ari,
     variational_bayes,
 )
-from metaclust.candidates import find_candidates
 from metaclust.mixture.inference import one_task
-from metaclust.recipe import Recipe, learn
 from metaclust.training import ari_loss, new_optimizer, proto_loss
 
 TOPICS = ["river boat fish water", "piano song violin opera", "bread oven flour cake", "goal team match referee"]

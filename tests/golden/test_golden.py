@@ -21,8 +21,8 @@ from metaclust import (
     soft_ari,
     variational_bayes,
 )
-from metaclust.candidates import find_candidates
-from metaclust.training import ari_loss, new_optimizer, proto_loss
+from metaclust.inference.candidates import find_candidates
+from metaclust.training.loop import ari_loss, new_optimizer, proto_loss
 
 FOLDER = Path(__file__).parent / "0.1.0"
 KINDS = ("vectors", "unit", "images", "text", "paper", "full")

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from metaclust.mixture import Prior, component_family, vb_steps
 from metaclust.mixture.blocks import BlockSums, Map, Worker, rounding, summed_products
-from metaclust.mixture.blockwise import Memo, Setting, block_steps
 from metaclust.mixture.products import Products, products_of
 from metaclust.mixture.sticks import expected_log_weights, sticks_kl, update_sticks
+from metaclust.mixture.streaming import Memo, Setting, block_steps
 from metaclust.mixture.threads import over_blocks
 
 FAMILIES = {

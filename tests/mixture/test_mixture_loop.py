@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metaclust.mixture import Prior, vb_steps
+from metaclust.mixture.families.spherical import Spherical
 from metaclust.mixture.inference import softmax_of
-from metaclust.mixture.loop import assignments, follow
-from metaclust.mixture.spherical import Spherical
+from metaclust.mixture.unrolled import assignments, follow
 
 STEPS = 4
 

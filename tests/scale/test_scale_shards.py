@@ -17,10 +17,10 @@ import pytest
 from scale_rows import blobs
 
 from metaclust import InfiniteGaussianMixture, MetaClusterer
+from metaclust.inference.search import choose_among, found_with, with_all_rows
 from metaclust.scale import DaskEngine, LocalEngine, cluster_shards
 from metaclust.scale.engines import FAN, map_add
 from metaclust.scale.shards import Shard
-from metaclust.search import choose_among, found_with, with_all_rows
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 

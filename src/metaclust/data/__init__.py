@@ -2,30 +2,30 @@
 
 from typing import TYPE_CHECKING
 
-from metaclust.lazy import lazy_names
+from metaclust._util.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from metaclust.data.arrays import rows_from_array
-    from metaclust.data.cards import CARDS, Card
-    from metaclust.data.named import Dataset, load_dataset
-    from metaclust.data.prepare import Preparation, describe_preparation, fit_preparation, preparation_from
+    from metaclust.data.datasets.cards import CARDS, Card
+    from metaclust.data.datasets.named import Dataset, load_dataset
+    from metaclust.data.preparation.prepare import Preparation, describe_preparation, fit_preparation, preparation_from
+    from metaclust.data.preparation.text import PAPER_RULES, WordRules
+    from metaclust.data.readers.arrays import rows_from_array
+    from metaclust.data.readers.sources import read_data
     from metaclust.data.rows import DataError, DataWarning, Rows
-    from metaclust.data.sources import read_data
     from metaclust.data.sparse import SparseRows
     from metaclust.data.streams import EncodedStream, encode_to_file, row_stream
-    from metaclust.data.text import PAPER_RULES, WordRules
 
 WHERE = {
-    "metaclust.data.arrays": ("rows_from_array",),
-    "metaclust.data.cards": (
+    "metaclust.data.readers.arrays": ("rows_from_array",),
+    "metaclust.data.datasets.cards": (
         "CARDS",
         "Card",
     ),
-    "metaclust.data.named": (
+    "metaclust.data.datasets.named": (
         "Dataset",
         "load_dataset",
     ),
-    "metaclust.data.prepare": (
+    "metaclust.data.preparation.prepare": (
         "Preparation",
         "describe_preparation",
         "fit_preparation",
@@ -36,14 +36,14 @@ WHERE = {
         "DataWarning",
         "Rows",
     ),
-    "metaclust.data.sources": ("read_data",),
+    "metaclust.data.readers.sources": ("read_data",),
     "metaclust.data.sparse": ("SparseRows",),
     "metaclust.data.streams": (
         "EncodedStream",
         "encode_to_file",
         "row_stream",
     ),
-    "metaclust.data.text": (
+    "metaclust.data.preparation.text": (
         "PAPER_RULES",
         "WordRules",
     ),

@@ -22,12 +22,12 @@ import torch
 from numpy.typing import NDArray
 from scipy import stats
 
-from metaclust.clustering import label_scores
 from metaclust.data import load_dataset
 from metaclust.estimator import MetaClusterer
-from metaclust.evaluation import mean_error_text
 from metaclust.experiments.grid import append_record, commit, read_records
 from metaclust.experiments.unseen import MOST_AT_ONCE, Labels, rivals, setting
+from metaclust.inference.result import label_scores
+from metaclust.training.evaluation import mean_error_text
 
 MCL = {
     "Angelic": 0.822,

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 from sklearn.manifold import TSNE
 
-from metaclust.evaluation import compare
 from metaclust.experiments.lab import Lab, Setting
-from metaclust.methods import EncoderMethod, Method
-from metaclust.methods.base import settings_of
-from metaclust.methods.headed import HeadedMethod, HeadedModel
-from metaclust.methods.rivals import RIVALS
-from metaclust.training import ari_loss, new_optimizer
+from metaclust.experiments.methods import EncoderMethod, Method
+from metaclust.experiments.methods.base import settings_of
+from metaclust.experiments.methods.headed import HeadedMethod, HeadedModel
+from metaclust.experiments.methods.rivals import RIVALS
+from metaclust.training.evaluation import compare
+from metaclust.training.loop import ari_loss, new_optimizer
 
 TABLE1 = ("ours", "proto", "ae", "siamese", "triplet", "nn", "vade", "pca", "flda", "proto-long", "paper-recipe")
 WITH_RIVALS = ("ours", "proto")

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from metaclust.evaluation import mean_error
 from metaclust.experiments import paper
 from metaclust.experiments.cells import SHOWN
 from metaclust.experiments.grid import Record
 from metaclust.experiments.problems import protocol_of
 from metaclust.experiments.tables import AXES, by_split, title_of
+from metaclust.training.evaluation import mean_error
 
 BLUE, ORANGE, GREY = "#2f6db3", "#d2762b", "#777777"
 

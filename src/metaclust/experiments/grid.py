@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from metaclust.checkpoint import versions
+from metaclust._util.tensors import versions
 from metaclust.experiments.budgets import Budget
 from metaclust.experiments.cells import EXPERIMENTS, Cell
 from metaclust.experiments.lab import Lab

@@ -14,15 +14,15 @@ import numpy as np
 from filelock import FileLock
 from numpy.typing import NDArray
 
-from metaclust.data.named import Dataset
-from metaclust.evaluation import Evaluation, compare, local_tasks
+from metaclust.data.datasets.named import Dataset
 from metaclust.experiments.budgets import Budget
+from metaclust.experiments.methods import METHODS, EncoderMethod, Method, load_method
+from metaclust.experiments.methods.ours import Ours
+from metaclust.experiments.methods.vade import VaDE
 from metaclust.experiments.problems import Problem, load, problem_of, protocol_of
-from metaclust.methods import METHODS, EncoderMethod, Method, load_method
-from metaclust.methods.ours import Ours
-from metaclust.methods.vade import VaDE
-from metaclust.model_config import ModelConfig
-from metaclust.training import TrainingConfig
+from metaclust.model.config import ModelConfig
+from metaclust.training.evaluation import Evaluation, compare, local_tasks
+from metaclust.training.loop import TrainingConfig
 
 
 @dataclass(frozen=True)

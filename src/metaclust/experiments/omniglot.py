@@ -17,16 +17,17 @@ from typing import Any
 
 import torch
 
-from metaclust.augmentation import ImageAugmentation
-from metaclust.checkpoint import load_model, save_model, versions
+from metaclust._util.tensors import versions
 from metaclust.data import Dataset, load_dataset
 from metaclust.data.sparse import SparseRows
-from metaclust.episodes import Split, Task, TaskSampler, split_categories
-from metaclust.evaluation import Evaluation, compare, evaluate
-from metaclust.methods.rivals import bayesian_gaussian_mixture, kmeans_silhouette, kmeans_true
-from metaclust.model import ClusteringModel
-from metaclust.model_config import ModelConfig
-from metaclust.training import TrainingConfig, train
+from metaclust.experiments.methods.rivals import bayesian_gaussian_mixture, kmeans_silhouette, kmeans_true
+from metaclust.model.checkpoint import load_model, save_model
+from metaclust.model.clustering_model import ClusteringModel
+from metaclust.model.config import ModelConfig
+from metaclust.training.augmentation import ImageAugmentation
+from metaclust.training.episodes import Split, Task, TaskSampler, split_categories
+from metaclust.training.evaluation import Evaluation, compare, evaluate
+from metaclust.training.loop import TrainingConfig, train
 
 VALIDATION_TASKS = 100
 TEST_TASKS = 200

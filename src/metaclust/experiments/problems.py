@@ -10,14 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from metaclust.augmentation import ImageAugmentation
 from metaclust.data import load_dataset
-from metaclust.data.named import Dataset
-from metaclust.data.prepare import fit_preparation
+from metaclust.data.datasets.named import Dataset
+from metaclust.data.preparation.prepare import fit_preparation
 from metaclust.data.rows import DataWarning
 from metaclust.data.sparse import SparseRows
-from metaclust.episodes import Task, TaskSampler, split_categories
 from metaclust.experiments.budgets import Budget
+from metaclust.training.augmentation import ImageAugmentation
+from metaclust.training.episodes import Task, TaskSampler, split_categories
 
 
 @dataclass(frozen=True)

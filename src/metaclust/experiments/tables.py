@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import ttest_rel
 
-from metaclust.evaluation import mean_error, mean_error_text
 from metaclust.experiments import paper
 from metaclust.experiments.cells import ABLATIONS, TABLE1, TIMED, WITH_RIVALS
 from metaclust.experiments.grid import Record
+from metaclust.experiments.methods import METHODS
+from metaclust.experiments.methods.rivals import RIVALS
 from metaclust.experiments.problems import protocol_of
-from metaclust.methods import METHODS
-from metaclust.methods.rivals import RIVALS
+from metaclust.training.evaluation import mean_error, mean_error_text
 
 LEVEL = 0.05
 RIVAL_TITLES = {

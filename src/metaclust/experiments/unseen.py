@@ -32,14 +32,14 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.metrics import silhouette_score
 
 from metaclust.data import load_dataset
-from metaclust.data.embeddings import SentenceEmbedder
-from metaclust.data.named import Dataset
+from metaclust.data.datasets.named import Dataset
+from metaclust.data.preparation.embeddings import SentenceEmbedder
 from metaclust.data.rows import DataWarning
-from metaclust.episodes import Task, TaskSampler, split_categories
 from metaclust.estimator import MetaClusterer
-from metaclust.evaluation import Evaluation, compare, mean_error_text
 from metaclust.experiments.grid import append_record, commit, read_records
-from metaclust.methods.rivals import bayesian_gaussian_mixture, hdbscan, kmeans_silhouette, kmeans_true
+from metaclust.experiments.methods.rivals import bayesian_gaussian_mixture, hdbscan, kmeans_silhouette, kmeans_true
+from metaclust.training.episodes import Task, TaskSampler, split_categories
+from metaclust.training.evaluation import Evaluation, compare, mean_error_text
 
 Vectors = Literal["pixels", "tfidf", "embeddings"]
 Labels = NDArray[np.int64]

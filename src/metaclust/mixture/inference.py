@@ -13,9 +13,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from metaclust.mixture.full import Full
+from metaclust.mixture.families.full import Full
+from metaclust.mixture.families.spherical import MeanCovariance, Spherical
 from metaclust.mixture.prior import PAPER, Prior
-from metaclust.mixture.spherical import MeanCovariance, Spherical
 from metaclust.mixture.statistics import Statistics, accumulation_dtype
 from metaclust.mixture.sticks import Sticks, expected_log_weights, expected_weights, sticks_kl, update_sticks
 

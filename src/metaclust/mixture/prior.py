@@ -15,7 +15,7 @@ class Prior:
     """mu_k ~ N(0, I / mean_precision), beta_k ~ Gamma(shape, rate); each a number, or a tensor with one for each task.
 
     Clusters are expected to have the variance rate / shape, and the surer of it the larger the shape. For full
-    covariances see :mod:`metaclust.mixture.full`.
+    covariances see :mod:`metaclust.mixture.families.full`.
     """
 
     mean_precision: Value = 1.0

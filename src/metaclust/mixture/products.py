@@ -15,9 +15,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from metaclust.mixture.full import Full, FullParameters, expected_log_det, identity
+from metaclust.mixture.families.full import Full, FullParameters, expected_log_det, identity
+from metaclust.mixture.families.spherical import LOG_2PI, Spherical, SphericalParameters
 from metaclust.mixture.inference import Family
-from metaclust.mixture.spherical import LOG_2PI, Spherical, SphericalParameters
 from metaclust.mixture.statistics import Statistics
 
 

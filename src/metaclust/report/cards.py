@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from metaclust.clustering import Clustering
+from metaclust._util.waiting import Waiting
 from metaclust.data.rows import Rows
-from metaclust.data.waiting import Waiting
+from metaclust.inference.result import Clustering
 from metaclust.report.apart import Column, Table, Word, words_apart
 from metaclust.report.pictures import Pictures
 from metaclust.report.wording import number, percent, shortened, shortened_name

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from metaclust.clustering import Clustering, Start
+from metaclust.inference.result import Clustering, Start
 from metaclust.report.wording import counted, number, percent
 
 SCORES = {

@@ -15,7 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from metaclust.clustering import Clustering
+from metaclust.inference.result import Clustering
 from metaclust.report.cards import Card
 from metaclust.report.headline import alternatives, data_words, figures, headline, sureness
 from metaclust.report.palette import colours

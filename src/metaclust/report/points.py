@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from metaclust.clustering import Clustering
 from metaclust.data.rows import Rows
+from metaclust.inference.result import Clustering
 from metaclust.report.apart import Table, largest
 from metaclust.report.cards import column_name
 from metaclust.report.palette import colours

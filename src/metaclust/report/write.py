@@ -6,9 +6,9 @@ import os
 import tempfile
 from pathlib import Path
 
-from metaclust.clustering import Clustering
+from metaclust._util.waiting import Waiting
 from metaclust.data.rows import DataError
-from metaclust.data.waiting import Waiting
+from metaclust.inference.result import Clustering
 from metaclust.report.cards import cards
 from metaclust.report.page import page
 from metaclust.report.projection import project

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from metaclust.lazy import lazy_names
+from metaclust._util.lazy import lazy_names
 
 if TYPE_CHECKING:
     from metaclust.scale.dask_engine import DaskEngine

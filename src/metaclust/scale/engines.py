@@ -15,8 +15,8 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import torch
 
+from metaclust._util.checks import check_count
 from metaclust.scale.shards import Shard
-from metaclust.settings import check_count
 
 FAN = 4
 """How many sums are added in one place."""

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from metaclust.checkpoint import CheckpointError
+from metaclust._util.tensors import CheckpointError
 from metaclust.data.rows import listed
 from metaclust.scale.shards import Bad, Shard
 

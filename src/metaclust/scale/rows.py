@@ -13,9 +13,9 @@ from torch import Tensor
 from metaclust.data.rows import DataError, listed
 from metaclust.data.survey import Survey
 from metaclust.mixture.blocks import BlockSums, Map
-from metaclust.mixture.blockwise import Passes, Sums, product_dtype
+from metaclust.mixture.fit import Inference, Told
 from metaclust.mixture.products import Products
-from metaclust.mixture_fit import Inference, Told
+from metaclust.mixture.streaming import Passes, Sums, product_dtype
 from metaclust.scale.engines import Engine, map_add
 from metaclust.scale.folder import RunFolder
 from metaclust.scale.shards import Bad, Reader, Shard, read_headers

@@ -16,20 +16,20 @@ import polars as pl
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from metaclust.candidates import STEPS
-from metaclust.clustering import Components
+from metaclust._util.progress import RowsBar
+from metaclust.data.inputs import canonical_order
 from metaclust.estimator import MetaClusterer, warn_if_all_are_used
-from metaclust.infinite_mixture import InfiniteGaussianMixture
-from metaclust.inputs import canonical_order
-from metaclust.mixture_fit import Plan, Told, fit_mixture
-from metaclust.mixture_state import FitState, load_state, save_state
-from metaclust.progress import RowsBar
+from metaclust.inference.candidates import STEPS
+from metaclust.inference.result import Components
+from metaclust.inference.search import CHOOSING_ROWS, by_size, choose_among, inference_from, learned_choice
+from metaclust.mixture.estimator import InfiniteGaussianMixture
+from metaclust.mixture.fit import Plan, Told, fit_mixture
+from metaclust.mixture.state import FitState, load_state, save_state
 from metaclust.scale.engines import Engine, LocalEngine, open_engine
 from metaclust.scale.folder import RunFolder
 from metaclust.scale.rows import OnBadShard, ShardRows, Silent
 from metaclust.scale.shards import Bad, Encoded, Numbers, Reader, shard_paths
 from metaclust.scale.tasks import ComponentLabels, Labeller, LabelsJob, MixtureLabels, Sizes, labels_of
-from metaclust.search import CHOOSING_ROWS, by_size, choose_among, inference_from, learned_choice
 
 
 @dataclass(frozen=True, eq=False)

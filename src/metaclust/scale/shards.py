@@ -13,8 +13,8 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import polars as pl
 
+from metaclust.data.readers.sources import read_data
 from metaclust.data.rows import DataError, listed
-from metaclust.data.sources import read_data
 from metaclust.data.streams import NpyStream, ParquetStream, RowStream, encode_to_file, row_stream
 from metaclust.estimator import MetaClusterer
 

@@ -14,17 +14,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from metaclust.clustering import Components
 from metaclust.data.rows import DataError
 from metaclust.data.streams import ParquetStream, in_blocks
 from metaclust.data.survey import Look, look
+from metaclust.inference.result import Components
+from metaclust.inference.search import sizes_of
 from metaclust.mixture.blocks import BlockSums, Map, Worker, block_size
-from metaclust.mixture.blockwise import summed
+from metaclust.mixture.fit import WeightedRows
 from metaclust.mixture.products import Products
+from metaclust.mixture.streaming import summed
 from metaclust.mixture.threads import over_blocks
-from metaclust.mixture_fit import WeightedRows
 from metaclust.scale.shards import Bad, Reader, Shard, named
-from metaclust.search import sizes_of
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def check_count(rows: int, shard: Shard) -> None:
 
 @dataclass(frozen=True)
 class SumsJob:
-    """A pass: see :func:`metaclust.mixture.blockwise.summed`."""
+    """A pass: see :func:`metaclust.mixture.streaming.summed`."""
 
     reader: Reader
     width: int

@@ -1,0 +1,1 @@
+"""Helpers that know nothing of clustering: files, progress, checks of arguments, devices, processes."""

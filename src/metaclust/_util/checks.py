@@ -1,0 +1,15 @@
+"""Checks of arguments: errors name the argument, its value and the remedy."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def check_count(name: str, value: object) -> None:
+    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"{name}={value!r}: it must be a whole number of 1 or more")
+
+
+def check_seed(seed: int) -> None:
+    if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or seed < 0:
+        raise ValueError(f"seed={seed!r}: it must be a whole number of 0 or more")

@@ -1,0 +1,107 @@
+"""Learn from the embedded icons, cluster concepts the model has never seen, write the report: `make demo`."""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+from sklearn.decomposition import PCA
+
+from metaclust.cli.commands import writable
+from metaclust.data import Dataset, load_dataset
+from metaclust.data.rows import DataWarning
+from metaclust.estimator import MetaClusterer
+from metaclust.experiments.methods.rivals import bayesian_gaussian_mixture, hdbscan, kmeans_silhouette
+from metaclust.training import evaluation
+from metaclust.training.episodes import TaskSampler, split_categories
+from metaclust.training.evaluation import Evaluation
+
+PILE = 8
+"""Concepts in the pile that the report shows."""
+RIVALS: dict[str, Callable[[Any], NDArray[np.int64]]] = {
+    "KMeans, K by silhouette": kmeans_silhouette,
+    "HDBSCAN": hdbscan,
+    "BayesianGaussianMixture": bayesian_gaussian_mixture,
+}
+
+
+def main(
+    pretrain_steps: int = 250,
+    steps: int = 50,
+    test_tasks: int = 40,
+    choice_tasks: int = 150,
+    seed: int = 0,
+    *,
+    report: Path = Path("metaclust-demo.html"),
+    force: bool = True,
+    progress: bool = True,
+) -> dict[str, Evaluation]:
+    """Returns the results on the test tasks, by method."""
+    writable(report, force)
+    console = Console()
+    started = time.perf_counter()
+    torch.set_num_threads(os.cpu_count() or 1)
+    data = load_dataset("icons")
+    split = split_categories(data.y, seed)
+    known = np.isin(data.y, np.concatenate((split.train, split.validation)))
+    console.print(
+        f"Icons: {len(data):,} drawings of {len(data.categories)} concepts. Learning to cluster from "
+        f"{len(split.train) + len(split.validation)} of them; {len(split.test)} are never seen in training."
+    )
+    model = MetaClusterer(
+        pretrain_steps=pretrain_steps, steps=steps, choice_tasks=choice_tasks, seed=seed, progress=progress
+    )
+    model.fit(data.X[known], [data.categories[i] for i in data.y[known]])
+    results = compare(model, data, split.test, test_tasks, seed)
+    table = Table(title=f"{test_tasks} piles of 2 to 10 unseen concepts, 15 icons of each")
+    for column in ("method", "mean ARI", "mean |K found - K|"):
+        table.add_column(column, justify="left" if column == "method" else "right")
+    for method, result in results.items():
+        table.add_row(method, f"{result.ari.mean():.3f}", f"{result.k_error:.2f}")
+    console.print(table)
+
+    chosen = np.random.default_rng([seed, 0xDE0]).choice(split.test, PILE, replace=False)
+    rows = data.rows().take(np.isin(data.y, chosen))
+    found = model.cluster(rows)
+    console.print(
+        f"A pile of {len(rows)} icons of {PILE} unseen concepts ({', '.join(data.categories[i] for i in chosen)}): "
+        f"{found.n_clusters} clusters found, ARI {found.scores()['ari']:.2f}."
+    )
+    path = found.report(report, force=force)
+    console.print(f"The report: {Path(path).resolve()}", soft_wrap=True)
+    console.print(f"{time.perf_counter() - started:.0f} seconds in all.")
+    return results
+
+
+def compare(
+    model: MetaClusterer, data: Dataset, categories: NDArray[np.int64], count: int, seed: int
+) -> dict[str, Evaluation]:
+    """metaclust, and what one would pick instead, on the same piles: on the pixels, and on what metaclust learned."""
+    sampler = TaskSampler(torch.from_numpy(data.X), data.y, categories, rows=15, seed=seed)
+    tasks = sampler.fixed(count)
+    with warnings.catch_warnings():
+        # Where all ten clusters are in use there may be more; here it is known that there are not.
+        warnings.simplefilter("ignore", DataWarning)
+        clusterings = [model.cluster(data.X[task.rows]) for task in tasks]
+    pixels = [data.X[task.rows].reshape(len(task.rows), -1) / np.float32(255) for task in tasks]
+    narrow = [PCA(min(10, *rows.shape), random_state=seed).fit_transform(rows) for rows in pixels]
+    results = {"metaclust": evaluation.compare(tasks, [clustering.labels for clustering in clusterings])}
+    for name, cluster in RIVALS.items():
+        results[f"{name}, on pixels"] = evaluation.compare(tasks, [cluster(rows) for rows in narrow])
+    for name, cluster in RIVALS.items():
+        learned = [cluster(clustering.representations) for clustering in clusterings]
+        results[f"{name}, on metaclust's representations"] = evaluation.compare(tasks, learned)
+    return results
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""What a person passes as X: arrays, tables, sparse matrices, tensors, lists of strings or of images, rows as read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from PIL import Image
+from scipy import sparse
+from torch import Tensor
+
+from metaclust.data.datasets.named import Dataset
+from metaclust.data.preparation.prepare import ImagePreparation, Preparation
+from metaclust.data.readers.arrays import names_of, rows_from_array
+from metaclust.data.readers.columns import Columns, rows_from_table
+from metaclust.data.readers.decoding import USUAL_SIDE
+from metaclust.data.rows import DataError, Rows
+from metaclust.data.sparse import SparseRows
+
+
+def is_table(x: Any) -> bool:
+    """A data frame of pandas, polars or another library: it has named columns."""
+    return hasattr(x, "columns") and hasattr(x, "__getitem__") and not isinstance(x, Rows | Dataset)
+
+
+def is_numeric_matrix(x: Any) -> bool:
+    """What scikit-learn's own validation is for: numbers in rows and columns, or what should be."""
+    if sparse.issparse(x):
+        return True
+    if isinstance(x, Rows | Dataset | Tensor | str):
+        return False
+    if is_table(x):
+        return all(np.asarray(x[name]).dtype.kind in "biufc" for name in x.columns)
+    if isinstance(x, np.ndarray):
+        return x.ndim <= 2 and not (x.ndim == 1 and x.dtype.kind in "UO" and all(isinstance(row, str) for row in x))
+    if isinstance(x, Sequence) and len(x) and (isinstance(x[0], str | Image.Image) or np.ndim(x[0]) > 1):
+        return False
+    return not hasattr(x, "str")
+
+
+def as_rows(x: Any, y: Any = None, like: Preparation | None = None) -> Rows:
+    """Rows of what was passed; ``y`` are their categories, ``like`` says how a model's rows were prepared."""
+    if isinstance(x, Dataset):
+        x = x.rows()
+    if isinstance(x, Rows):
+        return x if y is None else replace(x, labels=names_of(y, len(x), "y"))
+    if is_table(x) and not is_numeric_matrix(x):
+        usual: tuple[str, ...] = getattr(like, "columns", ()) if like is not None and like.kind == "text" else ()
+        columns = Columns(usual_text=usual[0] if usual else None)
+        frame = x if isinstance(x, pl.DataFrame) else pl.DataFrame({str(name): list(x[name]) for name in x.columns})
+        rows = rows_from_table(frame, columns, source="X")
+        return replace(rows, labels=None if y is None else names_of(y, len(rows), "y"))
+    if is_image_list(x):
+        x = stack_images(list(x), like)
+    if hasattr(x, "to_list") and not isinstance(x, np.ndarray):
+        x = x.to_list()
+    return rows_from_array(x, y)
+
+
+def is_image_list(x: Any) -> bool:
+    return isinstance(x, list | tuple) and len(x) > 0 and (isinstance(x[0], Image.Image) or np.ndim(x[0]) in (2, 3))
+
+
+def stack_images(images: list[Any], like: Preparation | None) -> NDArray[np.uint8]:
+    """Images of any sizes, resized to one: that of the model, or as for files."""
+    pictures = []
+    for i, image in enumerate(images):
+        if not isinstance(image, Image.Image):
+            array = np.asarray(image.detach().cpu() if isinstance(image, Tensor) else image)
+            if array.ndim not in (2, 3) or array.dtype.kind not in "biuf":
+                raise DataError(
+                    f"X[{i}] has type {array.dtype} and shape {array.shape}, but X[0] is an image: give (height, "
+                    "width) or (height, width, 1 or 3) of numbers, or an image of Pillow"
+                )
+            if array.ndim == 3 and array.shape[0] in (1, 3) and array.shape[-1] not in (1, 3):
+                array = np.moveaxis(array, 0, -1)
+            grey = array.ndim == 2 or array.shape[-1] == 1
+            rows = rows_from_array(array.reshape(1, *array.shape[:2]) if grey else array[None], source=f"X[{i}]")
+            image = Image.fromarray(np.moveaxis(np.asarray(rows.values)[0], 0, -1).squeeze())
+        pictures.append(image)
+    if isinstance(like, ImagePreparation):
+        channels, height, width = like.input_shape
+    else:
+        sizes = {picture.size for picture in pictures}
+        channels = 1 if all(picture.mode in ("1", "L", "LA") for picture in pictures) else 3
+        width, height = sizes.pop() if len(sizes) == 1 else (USUAL_SIDE, USUAL_SIDE)
+    mode = "L" if channels == 1 else "RGB"
+    fitted = [
+        np.asarray(picture.convert(mode).resize((width, height), Image.Resampling.BILINEAR)) for picture in pictures
+    ]
+    return np.stack(fitted)
+
+
+def canonical_order(x: Tensor | SparseRows | NDArray[Any]) -> NDArray[np.int64]:
+    """An order of rows that depends on the rows alone, and not on the order they are given in."""
+    if isinstance(x, SparseRows):
+        sorted_rows = x.array.sorted_indices()
+        parts = np.split(np.arange(sorted_rows.nnz), sorted_rows.indptr[1:-1])
+        keys = [sorted_rows.indices[part].tobytes() + sorted_rows.data[part].tobytes() for part in parts]
+        return np.array(sorted(range(len(keys)), key=keys.__getitem__), np.int64)
+    flat = np.ascontiguousarray(x if isinstance(x, np.ndarray) else x.numpy()).reshape(len(x), -1)
+    return np.argsort(flat.view(np.dtype((np.void, flat.dtype.itemsize * flat.shape[1])))[:, 0], kind="stable")

@@ -1,0 +1,1 @@
+"""From rows as read to what an encoder takes."""

@@ -1,0 +1,1 @@
+"""Readers of files: tables, arrays, archives, folders of images."""

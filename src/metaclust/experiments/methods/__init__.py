@@ -1,0 +1,68 @@
+"""The methods of the paper's tables, by name. A new one is one file and one line here.
+
+>>> sorted(METHODS)[:4]
+['ae', 'flda', 'full-covariance', 'nn']
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from metaclust._util.tensors import CheckpointError, read_tensors
+from metaclust.experiments.methods.ablations import (
+    FullCovariance,
+    OptimalMeanCovariance,
+    PaperRecipe,
+    UnitMeanCovariance,
+    WithEM,
+    WithoutPretraining,
+    WithoutTaskNetwork,
+    WithProb,
+)
+from metaclust.experiments.methods.autoencoder import Autoencoder
+from metaclust.experiments.methods.base import EncoderMethod, Method
+from metaclust.experiments.methods.classifier import Classifier
+from metaclust.experiments.methods.flda import FisherDiscriminant
+from metaclust.experiments.methods.ours import Ours
+from metaclust.experiments.methods.pca import PrincipalComponents
+from metaclust.experiments.methods.proto import LongProto, Proto
+from metaclust.experiments.methods.siamese import Siamese
+from metaclust.experiments.methods.triplet import Triplet
+from metaclust.experiments.methods.vade import VaDE
+
+METHODS: dict[str, type[Method]] = {
+    method.name: method
+    for method in (
+        Ours,
+        Proto,
+        LongProto,
+        Autoencoder,
+        Siamese,
+        Triplet,
+        Classifier,
+        VaDE,
+        PrincipalComponents,
+        FisherDiscriminant,
+        WithoutTaskNetwork,
+        WithoutPretraining,
+        WithEM,
+        WithProb,
+        FullCovariance,
+        UnitMeanCovariance,
+        OptimalMeanCovariance,
+        PaperRecipe,
+    )
+}
+
+
+def load_method(path: str | os.PathLike[str]) -> Method:
+    """Whatever method's ``save`` wrote the file."""
+    _, header = read_tensors(path, "method")
+    name = header.get("method")
+    if name not in METHODS:
+        raise CheckpointError(f"{Path(path)} holds the method {name!r}: this version knows {', '.join(METHODS)}")
+    return METHODS[name].load(path)
+
+
+__all__ = ["METHODS", "EncoderMethod", "Method", "load_method"]

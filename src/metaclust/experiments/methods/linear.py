@@ -1,0 +1,65 @@
+"""Linear maps of the rows, fitted by scikit-learn."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from metaclust.data.sparse import dense
+from metaclust.experiments.methods.base import EncoderMethod, Lesson, Rows
+from metaclust.model.clustering_model import ClusteringModel
+
+
+class LinearMap(nn.Module):
+    """(x - mean) W, for rows of any shape."""
+
+    mean: Tensor
+    weight: Tensor
+
+    def __init__(self, width: int, representation: int) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(width))
+        self.register_buffer("weight", torch.zeros(width, representation))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (flat(x) - self.mean) @ self.weight
+
+
+def flat(x: Tensor) -> Tensor:
+    """Rows as vectors; uint8 images are scaled to [0, 1]."""
+    return (x.float() / 255 if x.dtype == torch.uint8 else x).flatten(1)
+
+
+class LinearMethod(EncoderMethod):
+    """Fitted on the rows of the training categories; columns that the map does not have are zero."""
+
+    @abstractmethod
+    def fit_map(
+        self, x: NDArray[np.float32], y: NDArray[np.int64], columns: int
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The mean, and W with at most so many columns."""
+
+    def build(self) -> ClusteringModel:
+        width = int(np.prod(self.config.input_shape))
+        return ClusteringModel(self.config, LinearMap(width, self.config.representation))
+
+    def learn_encoder(self, lesson: Lesson) -> None:
+        sampler = lesson.sampler
+        rows = np.flatnonzero(np.isin(sampler.y, sampler.categories))
+        x = training_rows(sampler.x, rows)
+        columns = min(self.config.representation, *x.shape)
+        mean, weight = self.fit_map(x, sampler.y[rows], columns)
+        encoder = self.model.encoder
+        if not isinstance(encoder, LinearMap):
+            raise TypeError(f"a linear method has a linear encoder, not {type(encoder).__name__}")
+        encoder.mean.copy_(torch.from_numpy(mean))
+        encoder.weight[:, : weight.shape[1]] = torch.from_numpy(weight.astype(np.float32))
+
+
+def training_rows(x: Rows, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+    chosen: NDArray[np.float32] = flat(dense(x[torch.from_numpy(rows)])).numpy()
+    return chosen

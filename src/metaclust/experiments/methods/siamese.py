@@ -1,0 +1,25 @@
+"""Siamese networks with the contrastive loss (Hadsell et al. 2006)."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from metaclust.experiments.methods.base import EncoderMethod, validate_in_frame
+from metaclust.model.clustering_model import ClusteringModel
+from metaclust.objectives.losses import contrastive_loss
+from metaclust.training.episodes import Batch
+from metaclust.training.loop import Objective, TrainingConfig
+
+
+def siamese_loss(model: ClusteringModel, batch: Batch, _: TrainingConfig) -> tuple[Tensor, dict[str, float]]:
+    """Over all pairs of rows of a batch of tasks."""
+    loss = contrastive_loss(model.encode(batch.x), batch.category)
+    return loss, {"loss": float(loss.detach())}
+
+
+class Siamese(EncoderMethod):
+    """Rows of a category together, others apart."""
+
+    name = "siamese"
+    title = "Siamese"
+    objective = Objective("siamese", siamese_loss, validate_in_frame)

@@ -1,0 +1,1 @@
+"""From representations to clusters: initialise, refine, select; and the result."""

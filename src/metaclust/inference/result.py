@@ -1,0 +1,270 @@
+"""What clustering gives back: the clusters, how sure each row is of its own, and a place for further rows."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import polars as pl
+import torch
+from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
+from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
+from sklearn.metrics.cluster import contingency_matrix
+from torch import Tensor
+
+from metaclust.data.readers.arrays import names_of
+from metaclust.data.rows import Rows
+from metaclust.mixture import Posterior
+from metaclust.mixture.inference import Family
+from metaclust.mixture.sticks import expected_log_weights, expected_weights
+from metaclust.mixture.streaming import Inferred
+
+BLOCK = 1 << 19
+"""How many numbers are in hand at a time where rows meet clusters."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where one of the starts of the inference ended: how many clusters, and the bound of the evidence."""
+
+    clusters: int
+    bound: float
+    score: float | None = None
+    """How good the learned choice thinks it is, where that chose: bounds at different weights do not compare."""
+
+
+@dataclass(frozen=True)
+class Components:
+    """The mixture's posterior, one entry for each cluster, the largest cluster first."""
+
+    weights: NDArray[np.float64]
+    """How much of all data each cluster is expected to hold."""
+    means: NDArray[np.float64]
+    """(clusters, S)"""
+    precisions: NDArray[np.float64]
+    """(clusters,), or (clusters, S, S) for full covariances."""
+    offsets: NDArray[np.float64]
+    """The score of a row is offset_k - (z - mean_k)^T precision_k (z - mean_k) / 2: E[log pi_k] + E[log N(z | k)]."""
+
+    @classmethod
+    def of(cls, posterior: Posterior) -> Components:
+        """Those of a single task's posterior, in its order."""
+        family, parameters = posterior.family, posterior.parameters
+        score = family.log_likelihood if posterior.sticks is None else family.expected_log_likelihood
+        scores = score(family.features(parameters.theta), parameters) + posterior.expected_log_weights
+        return cls._of(posterior.weights, parameters, scores)
+
+    @classmethod
+    def of_blocks(cls, family: Family, posterior: Inferred) -> Components:
+        """Those of a posterior that was found in blocks of rows."""
+        parameters, sticks = posterior.parameters, posterior.sticks
+        scores = family.expected_log_likelihood(family.features(parameters.theta), parameters)
+        return cls._of(expected_weights(sticks), parameters, scores + expected_log_weights(sticks))
+
+    @classmethod
+    def _of(cls, weights: Tensor, parameters: Any, scores: Tensor) -> Components:
+        """``scores`` are those of the means themselves."""
+        if parameters.b.ndim == 1:
+            precisions = parameters.a / parameters.b
+        else:
+            precisions = parameters.a[:, None, None] * torch.linalg.inv(parameters.b)
+        arrays = (weights.double(), parameters.theta, precisions, scores.diagonal())
+        return cls(*(array.detach().cpu().double().numpy() for array in arrays))
+
+    def take(self, clusters: NDArray[np.int64]) -> Components:
+        """Some of the clusters, in the order given."""
+        return Components(
+            self.weights[clusters], self.means[clusters], self.precisions[clusters], self.offsets[clusters]
+        )
+
+    def probabilities(self, z: NDArray[Any]) -> NDArray[np.float64]:
+        """(rows, S) to (rows, clusters): the E step at these components."""
+        result = np.empty((len(z), len(self.weights)))
+        for place, probabilities in self._blocks(z):
+            result[place] = probabilities
+        return result
+
+    def assigned(self, z: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """The most probable cluster of each row and its probability; never all rows' by all clusters at once."""
+        labels, confidence = np.empty(len(z), dtype=np.int64), np.empty(len(z))
+        for place, probabilities in self._blocks(z):
+            labels[place], confidence[place] = probabilities.argmax(1), probabilities.max(1)
+        return labels, confidence
+
+    def _blocks(self, z: NDArray[Any]) -> Iterator[tuple[slice, NDArray[np.float64]]]:
+        block = max(16, BLOCK // max(1, self.means.size))
+        for start in range(0, len(z), block):
+            # (clusters, rows, S): the difference itself, for rows may be far from zero and near to each other.
+            difference = z[None, start : start + block].astype(np.float64) - self.means[:, None]
+            if self.precisions.ndim == 1:
+                square = self.precisions[:, None] * np.square(difference).sum(-1)
+            else:
+                square = np.einsum("kns,kst,knt->kn", difference, self.precisions, difference, optimize=True)
+            scores = (self.offsets[:, None] - 0.5 * square).T
+            scores = np.exp(scores - scores.max(1, keepdims=True))
+            yield slice(start, start + block), scores / scores.sum(1, keepdims=True)
+
+
+def label_scores(known: Sequence[str], labels: NDArray[np.int64]) -> dict[str, float]:
+    """ARI, NMI and ACC of clusters against known categories."""
+    table = contingency_matrix(known, labels)
+    return {
+        "ari": float(adjusted_rand_score(known, labels)),
+        "nmi": float(normalized_mutual_info_score(known, labels)),
+        "acc": float(table[linear_sum_assignment(-table)].sum() / len(labels)),
+    }
+
+
+@dataclass(frozen=True, eq=False)
+class Clustering:
+    """Clusters of rows, numbered from 0 by size."""
+
+    labels: NDArray[np.int64]
+    """The most probable cluster of each row."""
+    confidence: NDArray[np.float64]
+    """How sure each row is of its cluster: the probability of it."""
+    representations: NDArray[np.float32]
+    """(rows, S): what the model made of the rows, and what was clustered."""
+    components: Components
+    bound: float
+    """The evidence lower bound: of two clusterings of the same rows, the one with the higher bound fits better."""
+    starts: tuple[Start, ...]
+    """Where each start of the inference ended, the best among them."""
+    ids: list[str]
+    threshold: float = 0.0
+    """Rows less sure of their cluster than this are marked unsure."""
+    categories: list[str] | None = None
+    """The known category of each row, where there is one."""
+    about: dict[str, Any] = field(default_factory=dict)
+    """How it was made: data, model, settings, time."""
+    rows: Rows | None = None
+    """The rows themselves, where they are at hand: the report shows them."""
+    model: Any = None
+    """The model that made it: a MetaClusterer."""
+
+    @property
+    def n_clusters(self) -> int:
+        return len(self.components.weights)
+
+    @property
+    def weights(self) -> NDArray[np.float64]:
+        return self.components.weights
+
+    @property
+    def means(self) -> NDArray[np.float64]:
+        return self.components.means
+
+    @property
+    def precisions(self) -> NDArray[np.float64]:
+        return self.components.precisions
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """The number of rows in each cluster."""
+        return np.bincount(self.labels, minlength=self.n_clusters)
+
+    @property
+    def probabilities(self) -> NDArray[np.float64]:
+        """(rows, clusters); each row adds up to 1. Computed when it is asked for."""
+        return self.components.probabilities(self.representations)
+
+    @property
+    def unsure(self) -> NDArray[np.bool_]:
+        """Rows whose confidence is below the threshold; they keep their most probable label."""
+        return self.confidence < self.threshold
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __repr__(self) -> str:
+        sizes = self.sizes.tolist()
+        shown = ", ".join(str(size) for size in sizes[:10]) + (", ..." if len(sizes) > 10 else "")
+        return f"Clustering of {len(self):,} rows in {self.n_clusters} clusters ({shown})"
+
+    def typical(self, cluster: int, count: int = 10) -> NDArray[np.int64]:
+        """The rows of a cluster that are nearest to its mean, nearest first."""
+        members = self._members(cluster)
+        distance = np.square(self.representations[members] - self.means[cluster]).sum(1)
+        return members[np.argsort(distance, kind="stable")[:count]]
+
+    def least_sure(self, cluster: int, count: int = 10) -> NDArray[np.int64]:
+        """The rows of a cluster that are least sure of it, least sure first."""
+        members = self._members(cluster)
+        return members[np.argsort(self.confidence[members], kind="stable")[:count]]
+
+    def _members(self, cluster: int) -> NDArray[np.int64]:
+        if not 0 <= cluster < self.n_clusters:
+            raise ValueError(f"cluster={cluster!r}: there are the clusters 0 to {self.n_clusters - 1}")
+        return np.flatnonzero(self.labels == cluster)
+
+    def assign(self, X: Any) -> Clustering:  # noqa: N803 - scikit-learn's name
+        """Further rows in the clusters found here; nothing is fitted again.
+
+        The result has the same clusters under the same numbers, with the further rows in them.
+        """
+        if self.model is None:
+            raise ValueError(
+                "assign needs the model that encodes the rows: pass it as "
+                "dataclasses.replace(clustering, model=MetaClusterer.load(path))"
+            )
+        rows, z = self.model.represent(X)
+        labels, confidence = self.components.assigned(z)
+        return replace(
+            self,
+            labels=labels,
+            confidence=confidence,
+            representations=z,
+            ids=rows.ids,
+            categories=rows.labels,
+            rows=rows,
+            about={**self.about, "data": rows.source, "rows": len(rows), "assigned": True},
+        )
+
+    def scores(self, y: Any = None) -> dict[str, float]:
+        """How well the clusters are the categories ``y`` (those of the rows, if they have some).
+
+        ARI and NMI; ACC, the share of rows that are right under the best matching of clusters and categories; the
+        number of clusters minus the number of categories.
+        """
+        known = self.categories if y is None else names_of(y, len(self), "y")
+        if known is None:
+            raise ValueError("y=None: the rows have no known categories to compare with; pass them as y")
+        return {**label_scores(known, self.labels), "k_error": float(self.n_clusters - len(set(known)))}
+
+    def to_frame(self) -> pl.DataFrame:
+        """A row each: id, cluster, confidence, unsure, and the known category if there is one.
+
+        ``.to_pandas()`` makes it a data frame of pandas, where that is installed.
+        """
+        columns: dict[str, Sequence[Any] | NDArray[Any]] = {
+            "id": self.ids,
+            "cluster": self.labels,
+            "confidence": self.confidence,
+            "unsure": self.unsure,
+        }
+        if self.categories is not None:
+            columns["category"] = self.categories
+        return pl.DataFrame(columns)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Everything but the rows themselves, with the model: one safetensors file."""
+        from metaclust.inference.result_file import save_clustering
+
+        save_clustering(self, path)
+
+    @staticmethod
+    def load(path: str | os.PathLike[str], device: str = "auto") -> Clustering:
+        """What :meth:`save` wrote."""
+        from metaclust.inference.result_file import load_clustering
+
+        return load_clustering(path, device)
+
+    def report(self, path: str | os.PathLike[str], *, rows: Rows | None = None, force: bool = False) -> Any:
+        """Write the report: one HTML file that needs no network."""
+        from metaclust.report import write_report
+
+        return write_report(self if rows is None else replace(self, rows=rows), path, force=force)

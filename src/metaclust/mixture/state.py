@@ -1,0 +1,96 @@
+"""How far a fit of the mixture has come, and its file: a fit that was stopped goes on with the pass it was in."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from metaclust._util.tensors import CheckpointError, read_tensors, with_prefix, write_tensors
+from metaclust.data.survey import Survey
+from metaclust.mixture.families.full import FullParameters
+from metaclust.mixture.families.spherical import SphericalParameters
+from metaclust.mixture.sticks import Sticks
+from metaclust.mixture.streaming import Memo
+
+KIND = "mixture fit"
+
+
+@dataclass(frozen=True)
+class End:
+    """Where one start ended."""
+
+    parameters: Any
+    sticks: Sticks
+    bounds: tuple[float, ...]
+    converged: bool
+
+
+@dataclass(frozen=True)
+class FitState:
+    """How far a fit has come; enough to go on without seeing any row again that was in a finished pass."""
+
+    survey: Survey
+    start: int = 0
+    """The start that is under way."""
+    memo: Memo | None = None
+    bounds: tuple[float, ...] = ()
+    """Of the start under way."""
+    best: End | None = None
+    """Of the starts that are done."""
+
+
+def save_state(path: str | os.PathLike[str], state: FitState, settings: dict[str, Any]) -> None:
+    """One safetensors file, replaced whole."""
+    seen = state.survey
+    tensors = {f"survey.{name}": getattr(seen, name) for name in ("mean", "covariance", "sample", "sample_weights")}
+    header: dict[str, Any] = {"kind": KIND, "settings": settings, "start": state.start, "bounds": state.bounds}
+    header["survey"] = {"rows": seen.rows, "weight": seen.weight}
+    if state.memo is not None:
+        tensors |= {"memo.features": state.memo.features, "memo.entropy": state.memo.entropy}
+        tensors |= tensors_of(state.memo.parameters, "memo.parameters.")
+        header["memo"] = {"rows": state.memo.rows}
+    if state.best is not None:
+        tensors |= tensors_of(state.best.parameters, "best.parameters.") | tensors_of(state.best.sticks, "best.sticks.")
+        header["best"] = {"bounds": state.best.bounds, "converged": state.best.converged}
+    write_tensors(path, tensors, header)
+
+
+def load_state(path: str | os.PathLike[str], settings: dict[str, Any], full: bool) -> FitState | None:
+    """What :func:`save_state` wrote with the same settings; None where there is no file."""
+    if not Path(path).exists():
+        return None
+    tensors, header = read_tensors(path, KIND)
+    before = header.get("settings", {})
+    changed = sorted(name for name in before.keys() | settings.keys() if before.get(name) != settings.get(name))
+    if changed:
+        raise CheckpointError(
+            f"state={str(path)!r} belongs to a fit with other settings ({', '.join(changed)}): go on with the same, or "
+            "give another path"
+        )
+    kind = FullParameters if full else SphericalParameters
+    try:
+        memo = best = None
+        if "memo" in header:
+            memo = Memo(
+                tensors["memo.features"],
+                tensors["memo.entropy"],
+                header["memo"]["rows"],
+                kind(**with_prefix(tensors, "memo.parameters.")),
+            )
+        if "best" in header:
+            end = header["best"]
+            sticks = Sticks(**with_prefix(tensors, "best.sticks."))
+            best = End(kind(**with_prefix(tensors, "best.parameters.")), sticks, tuple(end["bounds"]), end["converged"])
+        looked: dict[str, Any] = {**header["survey"], **with_prefix(tensors, "survey.")}
+        seen = Survey(**looked)
+        return FitState(seen, header["start"], memo, tuple(header["bounds"]), best)
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{path} does not hold a fit this version can go on with: {error}") from error
+
+
+def tensors_of(values: Any, prefix: str) -> dict[str, Tensor]:
+    return {f"{prefix}{entry.name}": getattr(values, entry.name) for entry in fields(values)}

@@ -1,0 +1,350 @@
+"""Encoder, initial assignments and mixture as one network (Algorithm 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from metaclust._util.distributed import Part, model_device
+from metaclust.data.sparse import SparseRows, dense
+from metaclust.mixture import PAPER, Posterior, Prior, component_family, em_steps, vb_steps
+from metaclust.mixture.families.spherical import Spherical
+from metaclust.mixture.inference import Family, choose, run, softmax_of
+from metaclust.mixture.statistics import accumulation_dtype
+from metaclust.mixture.unrolled import assignments, follow
+from metaclust.model.config import ModelConfig
+from metaclust.model.networks import ImageEncoder, ResidualEncoder, TaskNetwork, VectorEncoder
+from metaclust.model.selector import Choice
+from metaclust.model.starts import fit_columns, seed_draws, seed_numbers, seeded_logits
+
+
+class ClusteringModel(nn.Module):
+    """f_Z, the task network and the mixture.
+
+    ``encoder`` may be any module that maps rows to (rows, S); without one, it is chosen by the input's shape.
+    """
+
+    def __init__(self, config: ModelConfig, encoder: nn.Module | None = None) -> None:
+        super().__init__()
+        self.config = config
+        self.custom_encoder = encoder is not None
+        self.encoder = encoder if encoder is not None else default_encoder(config)
+        self.task_network = (
+            TaskNetwork(config.representation, config.max_clusters, config.task_hidden, config.dropout)
+            if config.initial == "network"
+            else None
+        )
+        if config.learn_prior:
+            # In the logarithm, starting at the paper's values.
+            self.prior_logs = nn.ParameterDict(
+                {
+                    "alpha": nn.Parameter(torch.tensor(config.alpha).log()),
+                    **{name: nn.Parameter(torch.zeros(())) for name in ("mean_precision", "shape", "rate")},
+                }
+            )
+        self.choice = Choice() if config.choice else None
+
+    @property
+    def prior(self) -> Prior:
+        """What is expected of components before any row is seen."""
+        if not self.config.learn_prior:
+            return PAPER
+        logs = self.prior_logs
+        return Prior(*(logs[name].to(self._sums).exp() for name in ("mean_precision", "shape", "rate")))
+
+    @property
+    @torch.no_grad()
+    def expected_variance(self) -> float:
+        """That of a cluster by the prior, summed over the columns of z."""
+        return float(self.prior.rate / self.prior.shape) * self.config.representation
+
+    @property
+    def alpha(self) -> Float[Tensor, ""]:
+        """The concentration."""
+        if self.config.learn_prior:
+            return torch.exp(self.prior_logs["alpha"].to(self._sums))
+        return torch.tensor(self.config.alpha, dtype=self._sums, device=self.device)
+
+    @property
+    def family(self) -> Family:
+        return component_family(self.config.components, self.config.mean_covariance, self.prior)
+
+    def family_of(self, width: float | Tensor) -> Family:
+        """The components, where clusters are expected to have ``width`` times the variance."""
+        prior = replace(self.prior, rate=self.prior.rate * width)
+        return component_family(self.config.components, self.config.mean_covariance, prior)
+
+    @property
+    def _sums(self) -> torch.dtype:
+        return accumulation_dtype(self.device, torch.float32)
+
+    def set_choice(self, choice: Choice | None) -> None:
+        """Choose among candidate clusterings as was learned; None to choose by the bound."""
+        self.choice = None if choice is None else choice.to(self.device)
+        self.config = replace(self.config, choice=choice is not None)
+
+    @torch.no_grad()
+    def set_prior(self, **values: float) -> None:
+        """Set some of alpha, mean_precision, shape and rate."""
+        if not self.config.learn_prior:
+            raise ValueError("the model has the paper's prior: build it with learn_prior=True")
+        for name, value in values.items():
+            self.prior_logs[name].copy_(torch.tensor(value, dtype=torch.float64).log())
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are; the CPU for a model without any."""
+        return model_device(self)
+
+    def encode(self, x: Tensor) -> Float[Tensor, "rows s"]:
+        """Representations z of rows (Eq. 1)."""
+        if not self.custom_encoder:
+            check_rows(x, self.config.input_shape)
+        z = self.encoder(x)
+        if z.ndim != 2 or z.shape != (len(x), self.config.representation):
+            raise ValueError(
+                f"the encoder gave shape {tuple(z.shape)} for {len(x)} rows: it must give "
+                f"({len(x)}, {self.config.representation}), rows by `representation`"
+            )
+        return z  # type: ignore[no-any-return]
+
+    @torch.no_grad()
+    def transform(self, x: Tensor | SparseRows, block: int = 1024) -> Float[Tensor, "rows s"]:
+        """Representations of any number of rows, in blocks, without dropout and without a gradient."""
+        training = self.training
+        self.eval()
+        try:
+            parts = [x[start : start + block] for start in range(0, max(1, len(x)), block)]
+            return torch.cat([self._steady(dense(part).to(self.device)) for part in parts])
+        finally:
+            self.train(training)
+
+    def _steady(self, x: Tensor) -> Float[Tensor, "rows s"]:
+        """Representations that depend less on where in the image a thing is."""
+        if not self.config.shift or len(self.config.input_shape) != 3:
+            return self.encode(x)
+        copies = shifted(x, self.config.shift)
+        return torch.stack([self.encode(copy) for copy in copies]).mean(0)
+
+    def initial_logits(
+        self, z: Float[Tensor, "*task n s"], mask: Bool[Tensor, "*task n"] | None = None, part: Part | None = None
+    ) -> Float[Tensor, "*task n k"]:
+        """By the task network (Eq. 3), or standard normal noise from torch's generator ("w/o f_R").
+
+        Where the tasks are a ``part`` of more, what is drawn for them is what would be drawn among all.
+        """
+        if self.task_network is None:
+            shape = z.shape[:-1] if part is None else (part.total, z.shape[-2])
+            noise = torch.randn((*shape, self.config.max_clusters), dtype=z.dtype, device=z.device)
+            return noise if part is None else noise[part.slice]
+        logits: Tensor = self.task_network(z, mask)
+        return logits
+
+    def trajectory(
+        self,
+        z: Float[Tensor, "*task n s"],
+        logits: Float[Tensor, "*task n k"],
+        mask: Bool[Tensor, "*task n"] | None = None,
+        seeded: int = 0,
+        part: Part | None = None,
+    ) -> Float[Tensor, "steps *task n k"]:
+        """The assignments at the start and after each of the T steps, differentiable: what training reads.
+
+        With ``seeded``, each task starts at ``logits`` or at the best of so many starts from k-means++ seeds, by the
+        bound after the steps. The seeds, and how many there are, are drawn from torch's generator; they pass no
+        gradient. In the precision of the rows, where the steps' derivative is written out (spherical components).
+        """
+        family = self.family
+        if self.config.inference == "em" or not isinstance(family, Spherical):
+            if seeded:
+                logits = self._best_start(z, logits, mask, seeded, part)
+            posteriors = islice(self._posteriors(z, logits, mask), self.config.steps)
+            start = logits.softmax(-1).to(accumulation_dtype(z.device, z.dtype))
+            r = torch.stack([start, *(p.assignments for p in posteriors)])
+            return (r if mask is None else r * mask[..., None]).to(z.dtype)
+        tasks = z.shape[:-2]
+        z, logits = (value.reshape(-1, *value.shape[-2:]) for value in (z, logits))
+        if mask is not None:
+            mask = mask.reshape(z.shape[:-1])
+            z = z.masked_fill(~mask[..., None], 0)
+        features = family.features(z, mask)
+        r = softmax_of(logits).mT
+        starts = r[:, None]
+        if seeded:
+            drawn = softmax_of(self._seeded(z.detach(), mask, seeded, part)).mT.transpose(0, 1)
+            starts = torch.cat((starts, drawn), 1)
+        path = follow(features, starts, family, self.alpha, self.config.steps)
+        best = torch.zeros(len(z), dtype=torch.int64, device=z.device)
+        if seeded:
+            best = path.bound.argmax(1)
+            chosen = starts.detach()[torch.arange(len(z), device=z.device), best]
+            r = torch.where((best == 0)[:, None, None], r, chosen)
+        r = torch.cat((r[None], assignments(features, r, family, self.alpha, *path.of(best))))
+        r = r if mask is None else r * mask[:, None]
+        return r.reshape(len(r), *tasks, *r.shape[-2:]).mT
+
+    def infer(
+        self,
+        z: Float[Tensor, "*task n s"],
+        mask: Bool[Tensor, "*task n"] | None = None,
+        *,
+        starts: int = 10,
+        tol: float | None = 1e-5,
+        steps: int | None = None,
+        max_clusters: int | None = None,
+        generator: torch.Generator | None = None,
+        part: Part | None = None,
+    ) -> Posterior:
+        """Cluster each task from several starts and keep, for each task, the one with the best bound.
+
+        The first start is the model's own, the others are k-means++ seeds, from as many as there may be clusters
+        down to two. Each goes on to convergence (``tol``, see :func:`variational_bayes`), in at most ``steps``
+        steps (200). ``starts=1, tol=None`` is the paper's way: T steps from the network's assignments.
+        ``max_clusters`` allows for another number of clusters than the model was trained with. Where the tasks are a
+        ``part`` of more, they start as they would among all.
+        """
+        settings = {"starts": starts, "tol": tol, "steps": steps, "max_clusters": max_clusters}
+        ends = self.ends(z, mask, **settings, generator=generator, part=part)  # type: ignore[arg-type]
+        best = next(ends)
+        for other in ends:
+            best = choose(best.exact_bound >= other.exact_bound, best, other)
+        return best
+
+    def ends(
+        self,
+        z: Float[Tensor, "*task n s"],
+        mask: Bool[Tensor, "*task n"] | None = None,
+        *,
+        starts: int = 10,
+        tol: float | None = 1e-5,
+        steps: int | None = None,
+        max_clusters: int | None = None,
+        generator: torch.Generator | None = None,
+        weight: float = 1.0,
+        part: Part | None = None,
+    ) -> Iterator[Posterior]:
+        """Where each of the starts of :meth:`infer` ends; each row counts as ``weight`` rows."""
+        clusters = self.config.max_clusters if max_clusters is None else max_clusters
+        for name, value in (("starts", starts), ("max_clusters", clusters)):
+            if value < 1:
+                raise ValueError(f"{name}={value!r}: it must be 1 or more")
+        if steps is not None and steps < 1:
+            raise ValueError(f"steps={steps!r}: it must be 1 or more, or None")
+        limit = steps if steps is not None else (self.config.steps if tol is None else 200)
+        yield self._end(z, fit_columns(self._own_logits(z, mask, part), clusters), mask, limit, tol, weight)
+        for seeds in seed_numbers(clusters, starts - 1):
+            yield self._end(z, seeded_logits(z, clusters, mask, generator, seeds, part), mask, limit, tol, weight)
+
+    @torch.no_grad()
+    def from_starts(
+        self,
+        z: Float[Tensor, "*task n s"],
+        logits: Float[Tensor, "*task n k"],
+        steps: int,
+        weight: float | Tensor = 1.0,
+        width: float | Tensor = 1.0,
+    ) -> Posterior:
+        """A number of steps from given starts; the rows of each task count as ``weight`` rows.
+
+        In each task, clusters are expected to have ``width`` times the variance that they have by the model's prior.
+        """
+        return run(vb_steps(z, logits, self.family_of(width), self.alpha, None, weight), steps, None)
+
+    @torch.no_grad()
+    def _end(
+        self, z: Tensor, logits: Tensor, mask: Tensor | None, limit: int, tol: float | None, weight: float
+    ) -> Posterior:
+        return run(self._posteriors(z, logits, mask, weight), limit, tol)
+
+    @torch.no_grad()
+    def _own_logits(self, z: Tensor, mask: Tensor | None, part: Part | None = None) -> Tensor:
+        training = self.training
+        self.eval()
+        try:
+            return self.initial_logits(z, mask, part)
+        finally:
+            self.train(training)
+
+    @torch.no_grad()
+    def _seeded(
+        self,
+        z: Float[Tensor, "*task n s"],
+        mask: Bool[Tensor, "*task n"] | None,
+        seeded: int,
+        part: Part | None = None,
+    ) -> Float[Tensor, "starts *task n k"]:
+        """Starts from k-means++ seeds; how many there are is drawn, too."""
+        clusters = self.config.max_clusters
+        numbers, draws = self.draw_seeds(z.shape[:-2], seeded, part)
+        numbers = numbers.reshape(-1, *[1] * (z.ndim - 2))
+        masks = None if mask is None else mask.expand(seeded, *mask.shape)
+        return seeded_logits(z.expand(seeded, *z.shape), clusters, masks, seeds=numbers, draws=draws)
+
+    def draw_seeds(
+        self, tasks: tuple[int, ...], seeded: int, part: Part | None
+    ) -> tuple[Int[Tensor, " seeded"], Float[Tensor, "most seeds"]]:
+        """How many seeds each of the starts has, and the numbers by which they are drawn for each task."""
+        clusters = self.config.max_clusters
+        numbers = torch.randint(min(2, clusters), clusters + 1, (seeded,))
+        return numbers, seed_draws((seeded, *tasks), int(numbers.max()) if seeded else 0, part=part)
+
+    def _best_start(
+        self, z: Tensor, logits: Tensor, mask: Tensor | None, seeded: int, part: Part | None = None
+    ) -> Float[Tensor, "*task n k"]:
+        """For each task, ``logits`` or the best of ``seeded`` starts from seeds, by the bound after the steps."""
+        with torch.no_grad():
+            candidates = torch.cat((logits[None], self._seeded(z, mask, seeded, part)))
+            rows = z.expand(seeded + 1, *z.shape)
+            masks = None if mask is None else mask.expand(seeded + 1, *mask.shape)
+            posteriors = self._posteriors(rows, candidates, masks)
+            best = run(posteriors, self.config.steps, None).exact_bound.argmax(0)[..., None, None]
+            chosen = candidates.gather(0, best[None].expand(1, *logits.shape))[0]
+        return torch.where(best == 0, logits, chosen)
+
+    def _posteriors(self, z: Tensor, logits: Tensor, mask: Tensor | None, weight: float | Tensor = 1.0) -> Any:
+        if self.config.inference == "em":
+            return em_steps(z, logits, self.family, mask)
+        return vb_steps(z, logits, self.family, self.alpha, mask, weight)
+
+
+def shifted(x: Tensor, share: float) -> list[Tensor]:
+    """Images (..., height, width) as they are and moved down, up, right and left; their borders are repeated."""
+    copies = [x]
+    for axis in (-2, -1):
+        side = x.shape[axis]
+        place = torch.arange(side, device=x.device)
+        for step in (-1, 1):
+            moved = (place + step * max(1, round(share * side))).clamp(0, side - 1)
+            copies.append(x.index_select(axis, moved))
+    return copies
+
+
+def check_rows(x: Tensor, shape: tuple[int, ...]) -> None:
+    """Rows must have the shape the model was built for; grey images may come without their one channel."""
+    fits = tuple(x.shape[1:]) == shape or (shape[0] == 1 and tuple(x.shape[1:]) == shape[1:] != ())
+    if not fits:
+        raise ValueError(f"x has rows of shape {tuple(x.shape[1:])}, but the model was built for input_shape={shape}")
+    if not x.is_floating_point() and (x.dtype != torch.uint8 or len(shape) == 1):
+        raise TypeError(f"x is {x.dtype}: pass floating-point rows (x.float()), or uint8 images")
+
+
+def default_encoder(config: ModelConfig) -> nn.Module:
+    if config.encoder == "residual":
+        return ResidualEncoder(config.input_shape[0], config.representation, config.hidden, config.dropout, config.unit)
+    if len(config.input_shape) == 1:
+        return VectorEncoder(config.input_shape[0], config.representation, config.hidden, config.dropout)
+    channels, height, width = config.input_shape
+    return ImageEncoder(
+        (channels, height, width),
+        config.representation,
+        config.filters,
+        config.hidden,
+        config.dropout,
+        config.strided,
+    )

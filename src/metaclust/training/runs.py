@@ -1,0 +1,156 @@
+"""A training run on disk: metrics.jsonl and checkpoint.safetensors, enough to go on where it was killed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TextIO
+
+import torch
+from torch import Tensor
+
+from metaclust._util.distributed import ALONE, Processes
+from metaclust._util.tensors import CheckpointError, read_tensors, with_prefix, write_tensors
+from metaclust.model.clustering_model import ClusteringModel
+
+
+@dataclass
+class Run:
+    """What a training run has come to: everything that a resumed run needs besides the weights."""
+
+    step: int = 0
+    proto_start: float | None = None
+    """The validation ARI of the pretrained encoder, before the first step on the ARI."""
+    best: float = -1.0
+    best_step: int = -1
+    last: float | None = None
+    stale: int = 0
+    seconds: float = 0.0
+    finished: bool = False
+    validations: list[tuple[int, float]] = field(default_factory=list)
+
+
+class RunFolder:
+    """The files of one run. ``settings`` must be the same when the run is resumed."""
+
+    def __init__(self, folder: Path, settings: dict[str, Any]) -> None:
+        self.folder = folder
+        self.settings = json.loads(json.dumps(settings))
+        self.checkpoint = folder / "checkpoint.safetensors"
+        self.metrics = folder / "metrics.jsonl"
+        self._file: TextIO | None = None
+
+    def open(
+        self,
+        model: ClusteringModel,
+        optimizer: torch.optim.Optimizer,
+        best: dict[str, Tensor],
+        resume: bool,
+        among: Processes = ALONE,
+    ) -> Run:
+        """Start anew, or put model, optimizer and best weights where the run was; returns its state.
+
+        Of several processes the main one puts the folder in order, then all read it.
+        """
+        if among.main:
+            self._prepare(resume)
+        among.wait()
+        state = self._restore(model, optimizer, best) if resume and self.checkpoint.exists() else Run()
+        steps = among.whole(torch.tensor([state.step]), among.part(among.world))
+        if bool((steps != steps[0]).any()):
+            raise CheckpointError(
+                f"{self.folder} is at steps {steps.tolist()} for the processes in their order: it must be a folder "
+                "that all of them see"
+            )
+        if among.main:
+            self._forget_after(state)
+        return state
+
+    def _prepare(self, resume: bool) -> None:
+        """Make the folder, without what an interrupted run left unfinished; a run that is not resumed is an error."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for unfinished in self.folder.glob(f".{self.checkpoint.name}.*"):
+            unfinished.unlink()
+        if not resume:
+            if self.checkpoint.exists() or self.metrics.exists():
+                raise FileExistsError(
+                    f"{self.folder} holds a training run already: pass resume=True to go on with it, or another folder"
+                )
+        elif not self.checkpoint.exists():
+            self.metrics.unlink(missing_ok=True)
+
+    def _restore(self, model: ClusteringModel, optimizer: torch.optim.Optimizer, best: dict[str, Tensor]) -> Run:
+        """Put model, optimizer and best weights where the run was."""
+        tensors, header = read_tensors(self.checkpoint, "run")
+        before, now = flattened(header["settings"]), flattened(self.settings)
+        changed = sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
+        if changed:
+            raise CheckpointError(
+                f"{self.checkpoint} belongs to a run with other settings ({', '.join(changed)}): resume with the same "
+                "settings, or train into another folder"
+            )
+        model.load_state_dict(with_prefix(tensors, "model."))
+        best.update(with_prefix(tensors, "best."))
+        weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+        moments: dict[int, dict[str, Tensor]] = {}
+        for name, value in with_prefix(tensors, "optimizer.").items():
+            index, key = name.split(".")
+            weight = weights[int(index)]
+            if value.shape == weight.shape:
+                # In the weight's order in memory, which may be channels-last: Adam's one pass goes by places in memory.
+                value = torch.empty_like(weight, device=value.device, dtype=value.dtype).copy_(value)
+            moments.setdefault(int(index), {})[key] = value
+        optimizer.load_state_dict({"state": moments, "param_groups": header["groups"]})
+        validations = [(step, ari) for step, ari in header["run"]["validations"]]
+        return Run(**{**header["run"], "validations": validations})
+
+    def save(
+        self, model: ClusteringModel, optimizer: torch.optim.Optimizer, best: dict[str, Tensor], state: Run
+    ) -> None:
+        saved = optimizer.state_dict()
+        tensors = {f"model.{name}": value for name, value in model.state_dict().items()}
+        tensors |= {f"best.{name}": value for name, value in best.items()}
+        for index, moments in saved["state"].items():
+            tensors |= {f"optimizer.{index}.{key}": value for key, value in moments.items()}
+        header = {"kind": "run", "settings": self.settings, "groups": saved["param_groups"], "run": asdict(state)}
+        write_tensors(self.checkpoint, tensors, header)
+
+    def log(self, **record: Any) -> None:
+        if self._file is None:
+            self._file = self.metrics.open("a", encoding="utf-8")
+        self._file.write(json.dumps(record) + "\n")
+        self._file.flush()
+
+    def _forget_after(self, state: Run) -> None:
+        """Drop metrics of what will be done again."""
+        if not self.metrics.exists():
+            return
+        kept = []
+        for line in self.metrics.read_text(encoding="utf-8").splitlines():
+            try:
+                record = json.loads(line)
+            except ValueError:
+                continue
+            again = record["phase"] == "proto-start" and state.proto_start is None
+            if record["step"] <= state.step and not again:
+                kept.append(line + "\n")
+        beside = self.metrics.with_suffix(".jsonl.part")
+        beside.write_text("".join(kept), encoding="utf-8")
+        beside.replace(self.metrics)
+
+    def __enter__(self) -> RunFolder:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def flattened(settings: dict[str, Any]) -> dict[str, Any]:
+    """{"training": {"seed": 0}} to {"training.seed": 0}."""
+    return {f"{group}.{name}": value for group, values in settings.items() for name, value in values.items()}
