@@ -21,8 +21,9 @@ import metaclust
 from metaclust import CheckpointError, MetaClusterer, Rows
 from metaclust._util import tensors as checkpoint
 from metaclust._util.tensors import read_tensors, write_tensors
-from metaclust.inference.result import Clustering, Components, Start
+from metaclust.inference.result import Clustering, Start
 from metaclust.mixture import component_family, expectation_maximization, vb_steps
+from metaclust.mixture.components import Components
 from metaclust.mixture.inference import run
 
 ARRAYS = ("labels", "confidence", "probabilities", "representations")

@@ -11,9 +11,9 @@ from sklearn.metrics import adjusted_rand_score
 
 from metaclust import ClusteringModel, ModelConfig, Posterior
 from metaclust.inference.candidates import find_candidates
-from metaclust.inference.result import Components
 from metaclust.inference.search import Found, Search, clusters_of, find_clusters, with_all_rows
 from metaclust.mixture import component_family, vb_steps
+from metaclust.mixture.components import Components
 from metaclust.mixture.inference import run
 
 ALPHA = torch.tensor(0.7, dtype=torch.float64)

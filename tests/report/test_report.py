@@ -17,7 +17,8 @@ from sklearn.decomposition import PCA
 from threadpoolctl import threadpool_limits
 
 from metaclust.data.rows import DataError, Rows
-from metaclust.inference.result import Clustering, Components, Start
+from metaclust.inference.result import Clustering, Start
+from metaclust.mixture.components import Components
 from metaclust.report import projection, write_report
 from metaclust.report.apart import Table, words_apart
 from metaclust.report.headline import alternatives, figures, sureness

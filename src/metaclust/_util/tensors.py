@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import tempfile
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
+
+from metaclust._util.files import replacing
 
 HEADER = "metaclust"
 FORMAT = 1
@@ -38,25 +39,10 @@ def write_tensors(path: str | os.PathLike[str], tensors: dict[str, Tensor], head
         raise CheckpointError(f"cannot write {target}: the folder {target.parent} is not there; create it first")
     if target.is_dir():
         raise CheckpointError(f"cannot write {target}: it is a folder; give the path of a file")
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    os.close(handle)
-    beside = Path(name)
-    try:
-        # A copy of each: safetensors refuses tensors that share memory, as an encoder with tied weights has.
-        content = {
-            key: value.detach().cpu().clone(memory_format=torch.contiguous_format) for key, value in tensors.items()
-        }
-        save_file(content, name, {HEADER: json.dumps({"format": FORMAT, **header}, allow_nan=False)})
-        # mkstemp makes files private; a model file is as readable as any other new file.
-        umask = os.umask(0)
-        os.umask(umask)
-        beside.chmod(0o666 & ~umask)
-        with beside.open("rb") as written:
-            os.fsync(written.fileno())
-        beside.replace(target)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
+    # A copy of each: safetensors refuses tensors that share memory, as an encoder with tied weights has.
+    content = {key: value.detach().cpu().clone(memory_format=torch.contiguous_format) for key, value in tensors.items()}
+    with replacing(target) as path:
+        save_file(content, path, {HEADER: json.dumps({"format": FORMAT, **header}, allow_nan=False)})
 
 
 def read_tensors(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -11,7 +11,8 @@ import torch
 
 from metaclust._util.tensors import CheckpointError, read_tensors, write_tensors
 from metaclust.estimator import MetaClusterer
-from metaclust.inference.result import Clustering, Components, Start
+from metaclust.inference.result import Clustering, Start
+from metaclust.mixture.components import Components
 from metaclust.model.checkpoint import model_from, model_header
 
 ARRAYS = ("labels", "confidence", "representations")

@@ -16,9 +16,10 @@ from metaclust.data.streams import ArrayStream
 from metaclust.inference.calibrate import figures_of
 from metaclust.inference.candidates import STEPS, Candidate, candidate_numbers, find_candidates
 from metaclust.inference.merging import merged
-from metaclust.inference.result import Components, Start
+from metaclust.inference.result import Start
 from metaclust.mixture import Posterior
 from metaclust.mixture.blocks import Map
+from metaclust.mixture.components import Components
 from metaclust.mixture.fit import Inference, StreamRows
 from metaclust.mixture.inference import with_tensors
 from metaclust.mixture.products import products_of

@@ -20,8 +20,8 @@ from metaclust._util.progress import RowsBar
 from metaclust.data.inputs import canonical_order
 from metaclust.estimator import MetaClusterer, warn_if_all_are_used
 from metaclust.inference.candidates import STEPS
-from metaclust.inference.result import Components
 from metaclust.inference.search import CHOOSING_ROWS, by_size, choose_among, inference_from, learned_choice
+from metaclust.mixture.components import Components
 from metaclust.mixture.estimator import InfiniteGaussianMixture
 from metaclust.mixture.fit import Plan, Told, fit_mixture
 from metaclust.mixture.state import FitState, load_state, save_state

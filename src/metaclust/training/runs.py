@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor
 
 from metaclust._util.distributed import ALONE, Processes
+from metaclust._util.files import write_text
 from metaclust._util.tensors import CheckpointError, read_tensors, with_prefix, write_tensors
 from metaclust.model.clustering_model import ClusteringModel
 
@@ -72,7 +74,7 @@ class RunFolder:
         """Make the folder, without what an interrupted run left unfinished; a run that is not resumed is an error."""
         self.folder.mkdir(parents=True, exist_ok=True)
         for unfinished in self.folder.glob(f".{self.checkpoint.name}.*"):
-            unfinished.unlink()
+            shutil.rmtree(unfinished)
         if not resume:
             if self.checkpoint.exists() or self.metrics.exists():
                 raise FileExistsError(
@@ -136,9 +138,7 @@ class RunFolder:
             again = record["phase"] == "proto-start" and state.proto_start is None
             if record["step"] <= state.step and not again:
                 kept.append(line + "\n")
-        beside = self.metrics.with_suffix(".jsonl.part")
-        beside.write_text("".join(kept), encoding="utf-8")
-        beside.replace(self.metrics)
+        write_text(self.metrics, "".join(kept))
 
     def __enter__(self) -> RunFolder:
         return self

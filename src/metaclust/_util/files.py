@@ -1,0 +1,48 @@
+"""Files that are replaced whole or not at all: written beside the target, then moved into place."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def replacing(target: str | os.PathLike[str], beside: str | os.PathLike[str] | None = None) -> Iterator[Path]:
+    """Yield a path to write to; on leaving without an error, what was written there becomes ``target``.
+
+    Until then ``target`` is as it was, and so it stays after an error, a full disk or a kill.
+
+    Parameters
+    ----------
+    target : path
+        The file to write or to replace.
+    beside : path, optional
+        The folder for the unfinished file; by default that of the target. It must be on the same file system.
+
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with replacing(Path(folder) / "notes.txt") as path:
+    ...         _ = path.write_text("all of it")
+    ...     (Path(folder) / "notes.txt").read_text()
+    'all of it'
+    """
+    target = Path(target)
+    folder = Path(tempfile.mkdtemp(dir=target.parent if beside is None else beside, prefix=f".{target.name}."))
+    try:
+        # A folder of its own, so that the unfinished file has the target's name and ending, and usual permissions.
+        unfinished = folder / target.name
+        yield unfinished
+        with unfinished.open("rb") as written:
+            os.fsync(written.fileno())
+        unfinished.replace(target)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def write_text(target: str | os.PathLike[str], text: str) -> None:
+    """Write a text file whole, or leave what was there."""
+    with replacing(target) as path:
+        path.write_text(text, encoding="utf-8")
