@@ -9,7 +9,7 @@ from torch.nn import functional
 from benchmarks.soft_ari import Distances, by_pairs, torch_distances
 from metaclust import ClusteringModel
 from metaclust.model.layers import DroppedReLU
-from metaclust.model.networks import TaskNetwork
+from metaclust.model.task_network import TaskNetwork
 from metaclust.training.episodes import Batch
 
 

@@ -12,7 +12,7 @@ from benchmarks.report import Row, machine, markdown
 from benchmarks.soft_ari import Distances, broadcast_distances, torch_distances
 from metaclust import ClusteringModel, ModelConfig, TaskSampler, TrainingConfig
 from metaclust.model.config import Preset
-from metaclust.objectives.losses import continuous_ari
+from metaclust.objectives.ari import continuous_ari
 from metaclust.training.loop import ari_loss, new_optimizer, proto_loss
 
 SHAPES = {"images (1, 28, 28)": (1, 28, 28), "vectors (384)": (384,)}

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from metaclust.model.checkpoint import load_model, save_model
     from metaclust.model.clustering_model import ClusteringModel
     from metaclust.model.config import ModelConfig
-    from metaclust.objectives.losses import prototypical_loss, soft_ari
+    from metaclust.objectives.ari import soft_ari
+    from metaclust.objectives.prototypical import prototypical_loss
     from metaclust.training.augmentation import ImageAugmentation
     from metaclust.training.episodes import Batch, Split, Task, TaskSampler, collate, split_categories
     from metaclust.training.evaluation import Evaluation, evaluate
@@ -83,10 +84,8 @@ WHERE = {
     ),
     "metaclust.model.clustering_model": ("ClusteringModel",),
     "metaclust.model.config": ("ModelConfig",),
-    "metaclust.objectives.losses": (
-        "prototypical_loss",
-        "soft_ari",
-    ),
+    "metaclust.objectives.ari": ("soft_ari",),
+    "metaclust.objectives.prototypical": ("prototypical_loss",),
     "metaclust._util.distributed": ("process_group",),
     "metaclust.training.loop": (
         "TrainingConfig",

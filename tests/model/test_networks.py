@@ -6,8 +6,10 @@ from torch import nn
 
 from metaclust.model.clustering_model import ClusteringModel
 from metaclust.model.config import ModelConfig
-from metaclust.model.layers import DroppedReLU
-from metaclust.model.networks import ImageEncoder, TaskNetwork, VectorEncoder, feed_forward
+from metaclust.model.encoders.image import ImageEncoder
+from metaclust.model.encoders.vector import VectorEncoder
+from metaclust.model.layers import DroppedReLU, feed_forward
+from metaclust.model.task_network import TaskNetwork
 
 SIZES = [(1, 1), (5, 7), (28, 28), (32, 20), (84, 84)]
 

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score
 from torch.nn.functional import cross_entropy, one_hot
 
-from metaclust.objectives import losses as objectives
+from metaclust.objectives import ari as objectives
 from metaclust.objectives import pairs
-from metaclust.objectives.losses import prototypical_loss, soft_ari
+from metaclust.objectives.ari import soft_ari
+from metaclust.objectives.prototypical import prototypical_loss
 
 DISTANCES = pytest.mark.parametrize("distance", ["tv", "prob"])
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])

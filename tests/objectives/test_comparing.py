@@ -6,8 +6,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metaclust.model.networks import ImageDecoder
-from metaclust.objectives.losses import contrastive_loss, triplet_loss
+from metaclust.model.encoders.image import ImageDecoder
+from metaclust.objectives.metric import contrastive_loss, triplet_loss
 
 
 def drawn(seed: int, rows: int, categories: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -12,8 +12,8 @@ from torch import nn
 
 from metaclust import ClusteringModel, ImageAugmentation, ModelConfig, TaskSampler, TrainingConfig, train
 from metaclust._util.distributed import Processes, dividing, process_group
-from metaclust.model.networks import ImageEncoder
-from metaclust.objectives.losses import contrastive_loss
+from metaclust.model.encoders.image import ImageEncoder
+from metaclust.objectives.metric import contrastive_loss
 from metaclust.training import runs as run_files
 from metaclust.training.loop import Objective, validate
 

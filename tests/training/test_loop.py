@@ -19,8 +19,8 @@ from metaclust import (
     prototypical_loss,
     soft_ari,
     train,
-    training,
 )
+from metaclust.training import loop as training
 
 SHORT = TrainingConfig(pretrain_steps=4, steps=6, validate_every=2, validation_starts=1)
 

@@ -18,7 +18,7 @@ from metaclust.inference.search import Search, find_clusters, untried_near
 from metaclust.model.checkpoint import load_model, save_model
 from metaclust.model.clustering_model import ClusteringModel
 from metaclust.model.config import ModelConfig
-from metaclust.model.networks import ResidualEncoder
+from metaclust.model.encoders.residual import ResidualEncoder
 from metaclust.training import recipe
 from metaclust.training.episodes import TaskSampler
 

@@ -21,9 +21,9 @@ from metaclust import (
     TaskSampler,
     TrainingConfig,
     train,
-    training,
 )
 from metaclust._util import tensors as checkpoint
+from metaclust.training import loop as training
 
 PRETRAIN, STEPS, EVERY = 20, 18, 6
 

@@ -32,9 +32,13 @@ def replacing(target: str | os.PathLike[str], beside: str | os.PathLike[str] | N
     target = Path(target)
     folder = Path(tempfile.mkdtemp(dir=target.parent if beside is None else beside, prefix=f".{target.name}."))
     try:
-        # A folder of its own, so that the unfinished file has the target's name and ending, and usual permissions.
+        # A folder of its own, so that the unfinished file has the target's name and ending.
         unfinished = folder / target.name
+        unfinished.touch()
+        usual = unfinished.stat().st_mode
         yield unfinished
+        # Some writers make files private; this one is as readable as any other new file.
+        unfinished.chmod(usual)
         with unfinished.open("rb") as written:
             os.fsync(written.fileno())
         unfinished.replace(target)

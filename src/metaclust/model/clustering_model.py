@@ -19,9 +19,12 @@ from metaclust.mixture.inference import Family, choose, run, softmax_of
 from metaclust.mixture.statistics import accumulation_dtype
 from metaclust.mixture.unrolled import assignments, follow
 from metaclust.model.config import ModelConfig
-from metaclust.model.networks import ImageEncoder, ResidualEncoder, TaskNetwork, VectorEncoder
+from metaclust.model.encoders.image import ImageEncoder
+from metaclust.model.encoders.residual import ResidualEncoder
+from metaclust.model.encoders.vector import VectorEncoder
 from metaclust.model.selector import Choice
 from metaclust.model.starts import fit_columns, seed_draws, seed_numbers, seeded_logits
+from metaclust.model.task_network import TaskNetwork
 
 
 class ClusteringModel(nn.Module):

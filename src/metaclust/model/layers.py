@@ -192,3 +192,21 @@ def check_norms(model: nn.Module, among: Processes) -> None:
                 f"{name} normalises over the rows of one of {among.world} processes: use SharedBatchNorm2d or a layer "
                 "that looks at single rows (LayerNorm, GroupNorm), or start one process"
             )
+
+
+def feed_forward(inputs: int, outputs: int, hidden: int = 256, dropout: float = 0.1) -> nn.Sequential:
+    """The paper's three-layered network with rectified linear units and dropout."""
+    return nn.Sequential(
+        nn.Linear(inputs, hidden),
+        DroppedReLU(dropout),
+        nn.Identity(),  # Layers are numbered in files of models.
+        nn.Linear(hidden, hidden),
+        DroppedReLU(dropout),
+        nn.Identity(),
+        nn.Linear(hidden, outputs),
+    )
+
+
+def dropped(share: float) -> nn.Module:
+    """Dropout; of a share of zero torch would still draw and multiply."""
+    return SharedDropout(share) if share else nn.Identity()

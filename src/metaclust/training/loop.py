@@ -26,7 +26,8 @@ from metaclust.model.checkpoint import save_model
 from metaclust.model.clustering_model import ClusteringModel
 from metaclust.model.config import Preset
 from metaclust.model.layers import check_norms
-from metaclust.objectives.losses import Distance, LimitedGradient, continuous_ari, prototypical_loss
+from metaclust.objectives.ari import Distance, LimitedGradient, continuous_ari
+from metaclust.objectives.prototypical import prototypical_loss
 from metaclust.training.episodes import Batch, Task, TaskSampler
 from metaclust.training.evaluation import evaluate
 from metaclust.training.runs import Run, RunFolder

@@ -29,7 +29,7 @@ from metaclust.inference.candidates import Starts, common_weight, ends_of, find_
 from metaclust.inference.selector import adjusted_rand_indices
 from metaclust.model.clustering_model import ClusteringModel
 from metaclust.model.config import ModelConfig
-from metaclust.model.networks import ResidualEncoder
+from metaclust.model.encoders.residual import ResidualEncoder
 from metaclust.training.episodes import Task, TaskSampler
 from metaclust.training.evaluation import compare, local_tasks
 from metaclust.training.loop import TrainingConfig, train

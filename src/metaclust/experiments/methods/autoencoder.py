@@ -10,7 +10,8 @@ from metaclust.experiments.methods.base import validate_in_frame
 from metaclust.experiments.methods.headed import HeadedMethod, HeadedModel
 from metaclust.model.clustering_model import ClusteringModel
 from metaclust.model.config import ModelConfig
-from metaclust.model.networks import ImageDecoder, feed_forward
+from metaclust.model.encoders.image import ImageDecoder
+from metaclust.model.layers import feed_forward
 from metaclust.training.episodes import Batch, TaskSampler
 from metaclust.training.loop import Objective, TrainingConfig
 

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from metaclust.experiments.methods.base import EncoderMethod, validate_in_frame
 from metaclust.model.clustering_model import ClusteringModel
-from metaclust.objectives.losses import contrastive_loss
+from metaclust.objectives.metric import contrastive_loss
 from metaclust.training.episodes import Batch
 from metaclust.training.loop import Objective, TrainingConfig
 

@@ -1,4 +1,4 @@
-"""The losses: the continuous adjusted Rand index, exact and without pairs, and those of the comparing methods."""
+"""The continuous adjusted Rand index, exact and without pairs."""
 
 from __future__ import annotations
 
@@ -193,79 +193,3 @@ class LimitedGradient(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         norm = gradient.flatten(1).norm(dim=1)[:, None, None]
         return gradient * (ctx.limit / norm.clamp_min(ctx.limit)), None
-
-
-def prototypical_loss(
-    z: Float[Tensor, "*task n s"], y: Integer[Tensor, "*task n"], mask: Bool[Tensor, "*task n"] | None = None
-) -> Float[Tensor, "*task"]:
-    """Prototypical networks (Snell et al. 2017): the mean cross-entropy of each row's category by -||z - centroid||^2.
-
-    Each row is classified with its own category's centroid taken over the *other* rows, so that every row serves
-    as support and as query. A category with one row has no such centroid and that row is left out.
-    """
-    rows = z.shape[-2]
-    flat = z.reshape(-1, rows, z.shape[-1])
-    present = torch.ones(y.shape, dtype=torch.bool, device=z.device) if mask is None else mask
-    present = present.reshape(-1, rows)
-    flat = flat.masked_fill(~present[..., None], 0)
-    category = dense_categories(y.reshape(-1, rows), present)
-    size = category_sizes(category, present)
-    member = functional.one_hot(category, size.shape[-1]).to(z.dtype) * present[..., None]
-    sums = member.mT @ flat
-    centroid = sums / size.clamp_min(1).to(z.dtype)[..., None]
-    own = size.gather(-1, category)
-    # The distance to the own centroid without the row is that with it times N / (N - 1).
-    grow = (own.to(z.dtype) / (own - 1).clamp_min(1))[..., None]
-    distance = functional.relu(
-        flat.square().sum(-1, keepdim=True) - 2 * flat @ centroid.mT + centroid.square().sum(-1)[:, None]
-    )
-    distance = distance * (1 + member * (grow.square() - 1))
-    scores = (-distance).masked_fill((size == 0)[:, None], float("-inf"))
-    loss = functional.cross_entropy(scores.flatten(0, 1), category.flatten(), reduction="none").reshape(-1, rows)
-    counted = present & (own > 1)
-    loss = loss.masked_fill(~counted, 0).sum(-1) / counted.sum(-1).clamp_min(1)
-    return loss.reshape(z.shape[:-2])
-
-
-def contrastive_loss(z: Float[Tensor, "n s"], y: Integer[Tensor, " n"], margin: float = 1.0) -> Float[Tensor, ""]:
-    """Siamese networks (Hadsell et al. 2006): rows of a category together, others at least ``margin`` apart.
-
-    The mean over all pairs of the same category, plus the mean over all others, so that the many others do not drown
-    the few.
-    """
-    same = y[:, None] == y
-    pairs = torch.ones_like(same).triu(1)
-    squared = squared_distances(z)
-    # The root has no gradient at zero, where rows are equal.
-    short = functional.relu(margin - (squared + 1e-12).sqrt()).square()
-    return mean_where(squared, same & pairs) + mean_where(short, ~same & pairs)
-
-
-def triplet_loss(
-    z: Float[Tensor, "n s"], y: Integer[Tensor, " n"], margin: float = 1.0, draws: int = 8
-) -> Float[Tensor, ""]:
-    """Triplet networks (Hoffer and Ailon 2015), with the hinge of Wang et al. (2014).
-
-    For each row ``draws`` rows of its category and of others are drawn by torch's generator: the former should be
-    nearer, in squared distance, by ``margin``. Rows that are alone in their category, or among none of another, are
-    left out.
-    """
-    same = y[:, None] == y
-    positive = same & ~torch.eye(len(y), dtype=torch.bool, device=y.device)
-    anchors = (positive.any(1) & ~same.all(1)).nonzero()[:, 0]
-    if not len(anchors):
-        return 0 * z.sum()
-    near = torch.multinomial(positive[anchors].to(torch.float32), draws, replacement=True)
-    far = torch.multinomial((~same[anchors]).to(torch.float32), draws, replacement=True)
-    squared = squared_distances(z)[anchors]
-    return functional.relu(margin + squared.gather(1, near) - squared.gather(1, far)).mean()
-
-
-def squared_distances(z: Float[Tensor, "n s"]) -> Float[Tensor, "n n"]:
-    norm = z.square().sum(-1)
-    return functional.relu(norm[:, None] + norm - 2 * z @ z.T)
-
-
-def mean_where(values: Float[Tensor, "n n"], chosen: Bool[Tensor, "n n"]) -> Float[Tensor, ""]:
-    """0 where nothing is chosen."""
-    return (values * chosen).sum() / chosen.sum().clamp_min(1)

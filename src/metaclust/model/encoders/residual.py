@@ -1,0 +1,72 @@
+"""The encoder of embeddings: principal components, changed a little."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional
+
+from metaclust.data.sparse import SparseRows
+from metaclust.model.layers import DroppedReLU, dropped
+
+
+class ResidualEncoder(nn.Module):
+    """f_Z for vectors that are good already, as sentence embeddings are: principal components, changed a little.
+
+    At the start it is the projection on the first S principal components (see :meth:`fit`) times a scale; the network
+    that is added starts at zero. With ``unit`` rows are brought to length one before and after.
+    """
+
+    mean: Tensor
+    projection: Tensor
+
+    def __init__(
+        self, width: int, representation: int, hidden: int = 256, dropout: float = 0.3, unit: bool = True
+    ) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(width))
+        self.register_buffer("projection", torch.eye(width)[:, :representation].clone())
+        self.unit = unit
+        # Distances of unit vectors are at most 2: this lets the prototypical loss tell near from far at the start.
+        self.log_scale = nn.Parameter(torch.tensor(math.log(4.5) if unit else 0.0))
+        self.network = nn.Sequential(
+            dropped(dropout),
+            nn.Linear(representation, hidden),
+            DroppedReLU(dropout),
+            nn.Identity(),
+            nn.Linear(hidden, representation),
+        )
+        for weight in self.network[-1].parameters():
+            nn.init.zeros_(weight)
+
+    @torch.no_grad()
+    def fit(self, x: Tensor | SparseRows, seed: int = 0) -> None:
+        """Take mean and principal components from rows; without ``unit`` the scale, too."""
+        from sklearn.decomposition import PCA
+
+        thin = isinstance(x, SparseRows)
+        rows = x.array if isinstance(x, SparseRows) else x.cpu().numpy()
+        # There are no more components than rows; those that are missing stay zero.
+        components = min(self.projection.shape[1], len(x) - 1, x.shape[1] - thin)
+        if components < 1:
+            return
+        pca = PCA(components, svd_solver="arpack" if thin else "auto", random_state=seed)
+        projected = pca.fit_transform(rows)
+        self.mean.copy_(torch.from_numpy(pca.mean_))
+        self.projection.zero_()
+        self.projection[:, :components] = torch.from_numpy(np.ascontiguousarray(pca.components_.T))
+        if not self.unit:
+            self.log_scale.fill_(-0.5 * math.log(max(float(projected.var()), 1e-12)))
+
+    def forward(self, x: Float[Tensor, "rows width"]) -> Float[Tensor, "rows s"]:
+        start = (x - self.mean) @ self.projection
+        if self.unit:
+            start = functional.normalize(start, dim=-1)
+            return functional.normalize(start + self.network(start), dim=-1) * self.log_scale.exp()
+        start = start * self.log_scale.exp()
+        z: Tensor = start + self.network(start)
+        return z

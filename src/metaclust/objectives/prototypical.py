@@ -1,0 +1,42 @@
+"""The prototypical loss: each row is told apart by its distances to the centroids of the categories."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Bool, Float, Integer
+from torch import Tensor
+from torch.nn import functional
+
+from metaclust.objectives.ari import category_sizes, dense_categories
+
+
+def prototypical_loss(
+    z: Float[Tensor, "*task n s"], y: Integer[Tensor, "*task n"], mask: Bool[Tensor, "*task n"] | None = None
+) -> Float[Tensor, "*task"]:
+    """Prototypical networks (Snell et al. 2017): the mean cross-entropy of each row's category by -||z - centroid||^2.
+
+    Each row is classified with its own category's centroid taken over the *other* rows, so that every row serves
+    as support and as query. A category with one row has no such centroid and that row is left out.
+    """
+    rows = z.shape[-2]
+    flat = z.reshape(-1, rows, z.shape[-1])
+    present = torch.ones(y.shape, dtype=torch.bool, device=z.device) if mask is None else mask
+    present = present.reshape(-1, rows)
+    flat = flat.masked_fill(~present[..., None], 0)
+    category = dense_categories(y.reshape(-1, rows), present)
+    size = category_sizes(category, present)
+    member = functional.one_hot(category, size.shape[-1]).to(z.dtype) * present[..., None]
+    sums = member.mT @ flat
+    centroid = sums / size.clamp_min(1).to(z.dtype)[..., None]
+    own = size.gather(-1, category)
+    # The distance to the own centroid without the row is that with it times N / (N - 1).
+    grow = (own.to(z.dtype) / (own - 1).clamp_min(1))[..., None]
+    distance = functional.relu(
+        flat.square().sum(-1, keepdim=True) - 2 * flat @ centroid.mT + centroid.square().sum(-1)[:, None]
+    )
+    distance = distance * (1 + member * (grow.square() - 1))
+    scores = (-distance).masked_fill((size == 0)[:, None], float("-inf"))
+    loss = functional.cross_entropy(scores.flatten(0, 1), category.flatten(), reduction="none").reshape(-1, rows)
+    counted = present & (own > 1)
+    loss = loss.masked_fill(~counted, 0).sum(-1) / counted.sum(-1).clamp_min(1)
+    return loss.reshape(z.shape[:-2])
