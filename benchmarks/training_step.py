@@ -13,7 +13,8 @@ from benchmarks.soft_ari import Distances, broadcast_distances, torch_distances
 from metaclust import ClusteringModel, ModelConfig, TaskSampler, TrainingConfig
 from metaclust.model.config import Preset
 from metaclust.objectives.ari import continuous_ari
-from metaclust.training.loop import ari_loss, new_optimizer, proto_loss
+from metaclust.training.losses import ari_loss, proto_loss
+from metaclust.training.optimizer import new_optimizer
 
 SHAPES = {"images (1, 28, 28)": (1, 28, 28), "vectors (384)": (384,)}
 MEMORY = """

@@ -74,8 +74,8 @@ def em_fit(request: pytest.FixtureRequest) -> Fit:
 def _few_tasks() -> Iterator[None]:
     """Priors are compared on few tasks: with the checks of types each step of inference takes many times as long."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("metaclust.training.recipe.PRIOR_TASKS", 2)
-        patch.setattr("metaclust.training.recipe.EFFECTIVE_ROWS", (8.0, 20.0))
+        patch.setattr("metaclust.training.prior.PRIOR_TASKS", 2)
+        patch.setattr("metaclust.training.prior.EFFECTIVE_ROWS", (8.0, 20.0))
         yield
 
 

@@ -13,7 +13,7 @@ from benchmarks.soft_ari import by_pairs, problem
 from benchmarks.training_step import Steps
 
 from metaclust import soft_ari
-from metaclust.training.loop import ari_loss
+from metaclust.training.losses import ari_loss
 
 
 @pytest.mark.usefixtures("_without_type_checks")

@@ -32,9 +32,10 @@ if TYPE_CHECKING:
     from metaclust.objectives.ari import soft_ari
     from metaclust.objectives.prototypical import prototypical_loss
     from metaclust.training.augmentation import ImageAugmentation
+    from metaclust.training.config import TrainingConfig
     from metaclust.training.episodes import Batch, Split, Task, TaskSampler, collate, split_categories
     from metaclust.training.evaluation import Evaluation, evaluate
-    from metaclust.training.loop import TrainingConfig, train
+    from metaclust.training.loop import train
 
 __version__ = "0.1.0"
 
@@ -87,10 +88,8 @@ WHERE = {
     "metaclust.objectives.ari": ("soft_ari",),
     "metaclust.objectives.prototypical": ("prototypical_loss",),
     "metaclust._util.distributed": ("process_group",),
-    "metaclust.training.loop": (
-        "TrainingConfig",
-        "train",
-    ),
+    "metaclust.training.config": ("TrainingConfig",),
+    "metaclust.training.loop": ("train",),
 }
 """The public names by module."""
 

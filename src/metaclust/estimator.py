@@ -34,15 +34,16 @@ from metaclust.data.preparation.prepare import (
 from metaclust.data.rows import DataError, DataWarning, Rows
 from metaclust.data.sparse import SparseRows
 from metaclust.inference.calibrate import CHOICE_TASKS
+from metaclust.inference.cluster import cluster_array
+from metaclust.inference.pipeline import Search, pipeline_for
 from metaclust.inference.result import Clustering
-from metaclust.inference.search import Search, find_clusters, learned_choice
 from metaclust.mixture.inference import Components
 from metaclust.model.checkpoint import Description, load_model, save_model
 from metaclust.model.clustering_model import ClusteringModel
 from metaclust.model.config import ModelConfig, Preset
 from metaclust.training.augmentation import ImageAugmentation
+from metaclust.training.config import TrainingConfig
 from metaclust.training.episodes import Task, TaskSampler
-from metaclust.training.loop import TrainingConfig
 from metaclust.training.recipe import EncoderChoice, Recipe, learn
 from metaclust.training.settings import check_settings
 
@@ -95,8 +96,8 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         restarts: int | None = None,
         effective_rows: float | Literal["auto"] | None = "auto",
         confidence: float = 0.5,
-        pretrain_steps: int = 1000,
-        steps: int = 300,
+        pretrain_steps: int | None = None,
+        steps: int | None = None,
         task_rows: tuple[int, int] = (5, 30),
         validation: float = 0.2,
         augment: bool | Literal["auto", "turn"] = "auto",
@@ -168,25 +169,20 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         paper = self.preset == "paper"
         if rows.kind == "images" and not paper:
             settings["shift"] = SHIFT
-        training = TrainingConfig.preset(
-            self.preset,
-            seed=int(self.seed),
-            pretrain_steps=self.pretrain_steps,
-            steps=self.steps,
-            validate_every=max(1, min(250, self.steps // 4)),
-        )
         learned = learn(
             Recipe(
                 sampler,
                 tasks,
                 ModelConfig.preset(self.preset, preparation.input_shape, learn_prior=not paper, **settings),
-                training,
+                TrainingConfig.preset(self.preset, seed=int(self.seed)),
                 choose_device(self.device),
                 encoder="network" if paper and self.encoder == "auto" else self.encoder,
                 representation=self.representation,
                 choose=self.choose,
                 effective_rows=self.effective_rows,
                 choice_tasks=int(self.choice_tasks),
+                pretrain_steps=self.pretrain_steps,
+                steps=self.steps,
                 folder=folder,
                 resume=resume,
                 progress=self.progress and current().main,
@@ -208,14 +204,12 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         limit = search.max_clusters
         started = time.perf_counter()
         rows, z = self.represent(X)
-        order = canonical_order(z)
         with Waiting("clustering", enabled=self.progress):
-            found = find_clusters(self.model_, z[order], search)
-        back = np.argsort(order)
+            found, labels, confidence = cluster_array(self.model_, z, search)
         warn_if_all_are_used(len(found.components.weights), limit, len(rows))
         return Clustering(
-            labels=found.labels[back],
-            confidence=found.confidence[back],
+            labels=labels,
+            confidence=confidence,
             representations=z,
             components=found.components,
             bound=found.bound,
@@ -232,7 +226,7 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
                 "min_cluster_size": int(self.min_cluster_size),
                 "restarts": search.restarts,
                 "weight of a row": round(found.weight, 4),
-                "chosen by": "bound" if learned_choice(self.model_, search) is None else "learned choice",
+                "chosen by": "bound" if found.selected_by == "bound" else "learned choice",
                 "seed": int(self.seed),
                 "seconds": round(time.perf_counter() - started, 2),
                 "versions": versions(),
@@ -246,10 +240,10 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         limit = int(self.max_clusters) if max_clusters is None else max_clusters
         check_count("max_clusters", limit)
         effective = self.model_.config.effective_rows if self.effective_rows == "auto" else self.effective_rows
-        restarts = self.restarts
-        if restarts is None:
-            restarts = 1 if self.model_.config.learn_prior else 10
-        return Search(int(limit), int(self.min_cluster_size), int(restarts), effective, int(self.seed), self.choose)
+        restarts = None if self.restarts is None else int(self.restarts)
+        search = Search(int(limit), int(self.min_cluster_size), restarts, effective, int(self.seed), self.choose)
+        pipeline_for(self.model_, search)  # A selector that the model does not have is an error now.
+        return search
 
     def fit_predict(self, X: Any, y: Any = None) -> NDArray[np.int64]:  # noqa: N803
         """Learn from ``X`` and ``y``, then cluster the same rows."""
@@ -309,6 +303,7 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             **describe_preparation(self.preparation_),
             "estimator": settings,
             "feature_names": None if names is None else [str(name) for name in names],
+            "decisions": list(getattr(self, "decisions_", [])),
         }
 
     @classmethod
@@ -328,6 +323,7 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         if not isinstance(settings, dict):
             raise DataError(f"estimator={settings!r} is no set of settings")
         names = described.pop("feature_names", None)
+        decisions = described.pop("decisions", [])
         settings = {name: value for name, value in settings.items() if name in cls._get_param_names()}
         if "task_rows" in settings:
             settings["task_rows"] = tuple(settings["task_rows"])
@@ -341,6 +337,7 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             )
         estimator.model_ = model.eval()
         estimator.categories_ = list(description.categories)
+        estimator.decisions_ = [str(words) for words in decisions]
         if estimator.preparation_.kind == "vectors":
             estimator.n_features_in_ = estimator.preparation_.input_shape[0]
             if names is not None:

@@ -20,9 +20,9 @@ from metaclust.model.checkpoint import save_model
 from metaclust.model.clustering_model import ClusteringModel
 from metaclust.model.config import ModelConfig
 from metaclust.training.augmentation import ImageAugmentation
+from metaclust.training.config import TrainingConfig
 from metaclust.training.episodes import Task, TaskSampler
 from metaclust.training.evaluation import compare
-from metaclust.training.loop import TrainingConfig
 
 
 @pytest.fixture(autouse=True)

@@ -21,8 +21,9 @@ from metaclust import (
     soft_ari,
     variational_bayes,
 )
-from metaclust.inference.candidates import find_candidates
-from metaclust.training.loop import ari_loss, new_optimizer, proto_loss
+from metaclust.inference.pipeline import Search, pipeline_for
+from metaclust.training.losses import ari_loss, proto_loss
+from metaclust.training.optimizer import new_optimizer
 
 FOLDER = Path(__file__).parent / "0.1.0"
 KINDS = ("vectors", "unit", "images", "text", "paper", "full")
@@ -115,7 +116,8 @@ def test_candidates() -> None:
     torch.manual_seed(0)
     model = ClusteringModel(ModelConfig((6,), 4, 8, hidden=8, task_hidden=8, learn_prior=True)).double().eval()
     model.set_prior(alpha=1.2, mean_precision=0.06, shape=40.0, rate=35.0)
-    found = find_candidates(model, known["z"], [1, 2, 3, 4, 5, 6, 7], effective_rows=12.0, seed=3, restarts=2)
+    pipeline = pipeline_for(model, Search(7, restarts=2, effective_rows=12.0))
+    found = pipeline.candidates(model, pipeline.sample(known["z"]), [1, 2, 3, 4, 5, 6, 7], seed=3)
     assert_array_equal(np.stack([candidate.labels for candidate in found]), known["labels"])
     assert_allclose([candidate.bound for candidate in found], known["bounds"], rtol=1e-10)
     assert_allclose([candidate.posterior.theta.numpy().sum(0) for candidate in found], known["means"], atol=1e-8)

@@ -16,7 +16,8 @@ from metaclust.experiments.methods.base import settings_of
 from metaclust.experiments.methods.headed import HeadedMethod, HeadedModel
 from metaclust.experiments.methods.rivals import RIVALS
 from metaclust.training.evaluation import compare
-from metaclust.training.loop import ari_loss, new_optimizer
+from metaclust.training.losses import ari_loss
+from metaclust.training.optimizer import new_optimizer
 
 TABLE1 = ("ours", "proto", "ae", "siamese", "triplet", "nn", "vade", "pca", "flda", "proto-long", "paper-recipe")
 WITH_RIVALS = ("ours", "proto")

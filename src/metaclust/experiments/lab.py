@@ -21,8 +21,8 @@ from metaclust.experiments.methods.ours import Ours
 from metaclust.experiments.methods.vade import VaDE
 from metaclust.experiments.problems import Problem, load, problem_of, protocol_of
 from metaclust.model.config import ModelConfig
+from metaclust.training.config import TrainingConfig
 from metaclust.training.evaluation import Evaluation, compare, local_tasks
-from metaclust.training.loop import TrainingConfig
 
 
 @dataclass(frozen=True)

@@ -21,13 +21,15 @@ from metaclust._util.tensors import versions
 from metaclust.data import Dataset, load_dataset
 from metaclust.data.sparse import SparseRows
 from metaclust.experiments.methods.rivals import bayesian_gaussian_mixture, kmeans_silhouette, kmeans_true
+from metaclust.inference.pipeline import paper_pipeline
 from metaclust.model.checkpoint import load_model, save_model
 from metaclust.model.clustering_model import ClusteringModel
 from metaclust.model.config import ModelConfig
 from metaclust.training.augmentation import ImageAugmentation
+from metaclust.training.config import TrainingConfig
 from metaclust.training.episodes import Split, Task, TaskSampler, split_categories
 from metaclust.training.evaluation import Evaluation, compare, evaluate
-from metaclust.training.loop import TrainingConfig, train
+from metaclust.training.loop import train
 
 VALIDATION_TASKS = 100
 TEST_TASKS = 200
@@ -59,7 +61,7 @@ def protocol(
     x = sampler.x
     rows = {
         "ours": evaluate(model, x, test),
-        "ours, network start, T steps": evaluate(model, x, test, starts=1, tol=None),
+        "ours, network start, T steps": evaluate(model, x, test, pipeline=paper_pipeline(1, None, model.config.steps)),
         "proto + this VB": evaluate(proto, x, test),
         **rivals("proto", proto, x, test),
         **rivals("ours", model, x, test),

@@ -1,7 +1,7 @@
-"""What is learned of categories besides their representations: how wide they are, how far apart, how to choose.
+"""What is learned of categories besides their representations: how wide they are, how far apart, how to select.
 
-A network tells the categories it was trained on apart better than new ones. So all of this is learned from categories
-that the encoder has not seen: those that were held out, or each part of them with an encoder trained on the others.
+An encoder separates the categories it was trained on better than new ones. So all of this is learned from categories
+that the encoder has not seen: those that were held out, or each fold of them with an encoder trained on the others.
 """
 
 from __future__ import annotations
@@ -13,8 +13,12 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from metaclust.inference.candidates import Candidate, candidate_numbers, centred, find_candidates
-from metaclust.inference.selector import Example, adjusted_rand_indices, describe, fit_choice
+from metaclust.inference.features import adjusted_rand_indices
+from metaclust.inference.initialise import candidate_numbers
+from metaclust.inference.pipeline import Search, pipeline_for
+from metaclust.inference.select import features_of
+from metaclust.inference.stages import Sample
+from metaclust.inference.train_selector import Example, fit_selector
 from metaclust.model.clustering_model import ClusteringModel
 from metaclust.model.selector import Choice
 
@@ -37,20 +41,26 @@ NEARER, LARGER = 0.4, 0.35
 all of it grows or shrinks."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Unseen:
-    """Rows of categories, represented by an encoder that has not seen these categories."""
+    """Rows of categories, represented by a model that has not seen these categories."""
 
     z: NDArray[np.float64]
     y: NDArray[np.int64]
+    model: ClusteringModel
 
     @cached_property
     def centres(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """The categories, and the mean of each."""
-        categories, place = np.unique(self.y, return_inverse=True)
-        order = np.argsort(place, kind="stable")
-        sums = np.add.reduceat(self.z[order], np.searchsorted(place[order], np.arange(len(categories))))
-        return categories, sums / np.bincount(place)[:, None]
+        return centres_of(self.z, self.y)
+
+
+def centres_of(z: NDArray[np.float64], y: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return the categories in order, and the mean of each."""
+    categories, place = np.unique(y, return_inverse=True)
+    order = np.argsort(place, kind="stable")
+    sums = np.add.reduceat(z[order], np.searchsorted(place[order], np.arange(len(categories))))
+    return categories, sums / np.bincount(place)[:, None]
 
 
 def calibrated_prior(parts: Sequence[Unseen], prior_rows: float = PRIOR_ROWS) -> dict[str, float]:
@@ -58,7 +68,7 @@ def calibrated_prior(parts: Sequence[Unseen], prior_rows: float = PRIOR_ROWS) ->
     within, between = [], []
     for part in parts:
         categories, centres = part.centres
-        between.append(np.square(centred(centres)).mean())
+        between.append(np.square(centres - centres.mean(0)).mean())
         for category in categories:
             rows = part.z[part.y == category]
             if len(rows) > 1:
@@ -69,8 +79,7 @@ def calibrated_prior(parts: Sequence[Unseen], prior_rows: float = PRIOR_ROWS) ->
     return {"mean_precision": 1 / max(float(np.mean(between)), 1e-12), "shape": shape, "rate": shape * variance}
 
 
-def learn_choice(
-    model: ClusteringModel,
+def learn_selector(
     parts: Sequence[Unseen],
     *,
     effective_rows: float | None,
@@ -78,20 +87,21 @@ def learn_choice(
     seed: int = 0,
     advance: Callable[[], object] = lambda: None,
 ) -> Choice:
-    """The choice among candidates, from tasks of unseen categories; ``advance`` is called after each task."""
+    """Learn to select among candidates from tasks of unseen categories; ``advance`` is called after each task."""
     examples = []
     for number in range(tasks):
         generator = np.random.default_rng([seed, 0xC401CE, number])
-        z, y = draw_task(parts[number % len(parts)], generator)
+        part = parts[number % len(parts)]
+        sample, y = draw_task(part, generator)
         if generator.random() < OTHER:
-            z = other_task(z, y, generator)
-        examples.append(example_of(model, z, y, effective_rows, number))
+            sample = Sample(other_task(sample.z, y, generator), sample.mean)
+        examples.append(example_of(part.model, sample, y, effective_rows, number))
         advance()
-    return fit_choice(examples, seed=seed)
+    return fit_selector(examples, seed=seed)
 
 
-def draw_task(part: Unseen, generator: np.random.Generator) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Tasks of all kinds: few or many categories and rows, of the same size or not."""
+def draw_task(part: Unseen, generator: np.random.Generator) -> tuple[Sample, NDArray[np.int64]]:
+    """Draw a task of any kind: few or many categories and rows, of the same size or not."""
     categories, centres = part.centres
     most = min(len(categories), MOST_CATEGORIES)
     number = 1
@@ -117,7 +127,7 @@ def draw_task(part: Unseen, generator: np.random.Generator) -> tuple[NDArray[np.
         members = np.flatnonzero(part.y == category)
         chosen.append(generator.choice(members, min(len(members), int(rows)), replace=False))
     index = np.concatenate(chosen)
-    return centred(part.z[index]), part.y[index]
+    return Sample.of(part.z[index]), part.y[index]
 
 
 def other_task(z: NDArray[np.float64], y: NDArray[np.int64], generator: np.random.Generator) -> NDArray[np.float64]:
@@ -126,33 +136,28 @@ def other_task(z: NDArray[np.float64], y: NDArray[np.int64], generator: np.rando
     New categories may be more alike, wider or narrower than any of the known ones; a choice that has seen only these
     takes many alike categories for one.
     """
-    categories, centres = Unseen(z, y).centres
+    categories, centres = centres_of(z, y)
     towards = 1 - generator.uniform(NEARER, 1)
     nearer = z - towards * centres[np.searchsorted(categories, y)]
     changed: NDArray[np.float64] = nearer * np.exp(LARGER * generator.normal())
     return changed
 
 
-def figures_of(model: ClusteringModel, z: NDArray[np.float64], candidates: Sequence[Candidate]) -> NDArray[np.float64]:
-    """What the choice looks at."""
-    bounds = [candidate.bound / (candidate.weight * len(z)) for candidate in candidates]
-    return describe(z, [candidate.labels for candidate in candidates], model.expected_variance, bounds)
-
-
 def likely_numbers(y: NDArray[np.int64]) -> list[int]:
-    """The numbers of clusters that are tried in a task: more than there are categories may be looked for."""
+    """Return the numbers of clusters that are tried in a task: more than there are categories may be asked for."""
     return candidate_numbers(min(len(y), max(10, round(1.5 * len(np.unique(y))) + 2)))
 
 
 def example_of(
-    model: ClusteringModel,
-    z: NDArray[np.float64],
-    y: NDArray[np.int64],
-    effective_rows: float | None,
-    seed: int,
+    model: ClusteringModel, sample: Sample, y: NDArray[np.int64], effective_rows: float | None, seed: int
 ) -> Example:
-    """The candidates of a task beside their ARI."""
-    candidates = find_candidates(model, z, likely_numbers(y), effective_rows=effective_rows, seed=seed)
-    true = np.unique(y, return_inverse=True)[1]
-    found = [candidate.labels for candidate in candidates]
-    return Example(figures_of(model, z, candidates), adjusted_rand_indices([true, *found])[0, 1:])
+    """Return the features of a task's candidates, and the ARI of each."""
+    numbers = likely_numbers(y)
+    pipeline = pipeline_for(model, Search(numbers[-1], effective_rows=effective_rows, choose="bound"))
+    candidates = pipeline.candidates(model, sample, numbers, seed)
+    return Example(features_of(model, sample, candidates), aris(y, [candidate.labels for candidate in candidates]))
+
+
+def aris(y: NDArray[np.int64], clusterings: Sequence[NDArray[np.int64]]) -> NDArray[np.float64]:
+    """Return the adjusted Rand index of each clustering with the categories."""
+    return adjusted_rand_indices([np.unique(y, return_inverse=True)[1], *clusterings])[0, 1:]

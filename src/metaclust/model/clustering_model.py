@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -15,15 +14,13 @@ from metaclust._util.distributed import Part, model_device
 from metaclust.data.sparse import SparseRows, dense
 from metaclust.mixture import PAPER, Posterior, Prior, component_family, em_steps, vb_steps
 from metaclust.mixture.families.spherical import Spherical
-from metaclust.mixture.inference import Family, choose, run, softmax_of
+from metaclust.mixture.inference import Family, run, softmax_of
 from metaclust.mixture.statistics import accumulation_dtype
 from metaclust.mixture.unrolled import assignments, follow
 from metaclust.model.config import ModelConfig
-from metaclust.model.encoders.image import ImageEncoder
-from metaclust.model.encoders.residual import ResidualEncoder
-from metaclust.model.encoders.vector import VectorEncoder
+from metaclust.model.encoders import new_encoder
 from metaclust.model.selector import Choice
-from metaclust.model.starts import fit_columns, seed_draws, seed_numbers, seeded_logits
+from metaclust.model.starts import seed_draws, seeded_logits
 from metaclust.model.task_network import TaskNetwork
 
 
@@ -37,7 +34,7 @@ class ClusteringModel(nn.Module):
         super().__init__()
         self.config = config
         self.custom_encoder = encoder is not None
-        self.encoder = encoder if encoder is not None else default_encoder(config)
+        self.encoder = encoder if encoder is not None else new_encoder(config)
         self.task_network = (
             TaskNetwork(config.representation, config.max_clusters, config.task_hidden, config.dropout)
             if config.initial == "network"
@@ -78,9 +75,11 @@ class ClusteringModel(nn.Module):
     def family(self) -> Family:
         return component_family(self.config.components, self.config.mean_covariance, self.prior)
 
-    def family_of(self, width: float | Tensor) -> Family:
-        """The components, where clusters are expected to have ``width`` times the variance."""
-        prior = replace(self.prior, rate=self.prior.rate * width)
+    def family_of(self, variance_factor: float | Tensor) -> Family:
+        """Return the components, where clusters are expected to have so many times the variance."""
+        if not self.config.learn_prior:
+            return self.family
+        prior = replace(self.prior, rate=self.prior.rate * variance_factor)
         return component_family(self.config.components, self.config.mean_covariance, prior)
 
     @property
@@ -99,6 +98,11 @@ class ClusteringModel(nn.Module):
             raise ValueError("the model has the paper's prior: build it with learn_prior=True")
         for name, value in values.items():
             self.prior_logs[name].copy_(torch.tensor(value, dtype=torch.float64).log())
+
+    @property
+    def weight_dtype(self) -> torch.dtype:
+        """The precision of the weights."""
+        return next((weight.dtype for weight in self.parameters()), torch.float32)
 
     @property
     def device(self) -> torch.device:
@@ -192,57 +196,23 @@ class ClusteringModel(nn.Module):
         r = r if mask is None else r * mask[:, None]
         return r.reshape(len(r), *tasks, *r.shape[-2:]).mT
 
+    @torch.no_grad()
     def infer(
         self,
         z: Float[Tensor, "*task n s"],
         mask: Bool[Tensor, "*task n"] | None = None,
         *,
-        starts: int = 10,
-        tol: float | None = 1e-5,
         steps: int | None = None,
-        max_clusters: int | None = None,
-        generator: torch.Generator | None = None,
-        part: Part | None = None,
+        tol: float | None = None,
     ) -> Posterior:
-        """Cluster each task from several starts and keep, for each task, the one with the best bound.
+        """Cluster each task from the model's own start (Algorithm 1): T steps, or ``steps``.
 
-        The first start is the model's own, the others are k-means++ seeds, from as many as there may be clusters
-        down to two. Each goes on to convergence (``tol``, see :func:`variational_bayes`), in at most ``steps``
-        steps (200). ``starts=1, tol=None`` is the paper's way: T steps from the network's assignments.
-        ``max_clusters`` allows for another number of clusters than the model was trained with. Where the tasks are a
-        ``part`` of more, they start as they would among all.
+        With ``tol``, steps are taken until convergence, see :func:`metaclust.variational_bayes`. Several starts and the
+        choice of the best one are those of :mod:`metaclust.inference`.
         """
-        settings = {"starts": starts, "tol": tol, "steps": steps, "max_clusters": max_clusters}
-        ends = self.ends(z, mask, **settings, generator=generator, part=part)  # type: ignore[arg-type]
-        best = next(ends)
-        for other in ends:
-            best = choose(best.exact_bound >= other.exact_bound, best, other)
-        return best
-
-    def ends(
-        self,
-        z: Float[Tensor, "*task n s"],
-        mask: Bool[Tensor, "*task n"] | None = None,
-        *,
-        starts: int = 10,
-        tol: float | None = 1e-5,
-        steps: int | None = None,
-        max_clusters: int | None = None,
-        generator: torch.Generator | None = None,
-        weight: float = 1.0,
-        part: Part | None = None,
-    ) -> Iterator[Posterior]:
-        """Where each of the starts of :meth:`infer` ends; each row counts as ``weight`` rows."""
-        clusters = self.config.max_clusters if max_clusters is None else max_clusters
-        for name, value in (("starts", starts), ("max_clusters", clusters)):
-            if value < 1:
-                raise ValueError(f"{name}={value!r}: it must be 1 or more")
         if steps is not None and steps < 1:
-            raise ValueError(f"steps={steps!r}: it must be 1 or more, or None")
-        limit = steps if steps is not None else (self.config.steps if tol is None else 200)
-        yield self._end(z, fit_columns(self._own_logits(z, mask, part), clusters), mask, limit, tol, weight)
-        for seeds in seed_numbers(clusters, starts - 1):
-            yield self._end(z, seeded_logits(z, clusters, mask, generator, seeds, part), mask, limit, tol, weight)
+            raise ValueError(f"steps={steps!r}: it must be 1 or more, or None for the T of the model")
+        return run(self._posteriors(z, self.proposed_logits(z, mask), mask), steps or self.config.steps, tol)
 
     @torch.no_grad()
     def from_starts(
@@ -250,27 +220,27 @@ class ClusteringModel(nn.Module):
         z: Float[Tensor, "*task n s"],
         logits: Float[Tensor, "*task n k"],
         steps: int,
+        tol: float | None = None,
         weight: float | Tensor = 1.0,
-        width: float | Tensor = 1.0,
+        variance_factor: float | Tensor = 1.0,
     ) -> Posterior:
-        """A number of steps from given starts; the rows of each task count as ``weight`` rows.
+        """Take steps from given starts; the rows of each task count as ``weight`` rows.
 
-        In each task, clusters are expected to have ``width`` times the variance that they have by the model's prior.
+        In each task, clusters are expected to have ``variance_factor`` times the variance of the model's prior.
         """
-        return run(vb_steps(z, logits, self.family_of(width), self.alpha, None, weight), steps, None)
+        if self.config.inference == "em":
+            return run(em_steps(z, logits, self.family), steps, tol)
+        return run(vb_steps(z, logits, self.family_of(variance_factor), self.alpha, None, weight), steps, tol)
 
     @torch.no_grad()
-    def _end(
-        self, z: Tensor, logits: Tensor, mask: Tensor | None, limit: int, tol: float | None, weight: float
-    ) -> Posterior:
-        return run(self._posteriors(z, logits, mask, weight), limit, tol)
-
-    @torch.no_grad()
-    def _own_logits(self, z: Tensor, mask: Tensor | None, part: Part | None = None) -> Tensor:
+    def proposed_logits(
+        self, z: Float[Tensor, "*task n s"], mask: Bool[Tensor, "*task n"] | None = None
+    ) -> Float[Tensor, "*task n k"]:
+        """Return the initial assignments without dropout and without a gradient."""
         training = self.training
         self.eval()
         try:
-            return self.initial_logits(z, mask, part)
+            return self.initial_logits(z, mask)
         finally:
             self.train(training)
 
@@ -335,19 +305,3 @@ def check_rows(x: Tensor, shape: tuple[int, ...]) -> None:
         raise ValueError(f"x has rows of shape {tuple(x.shape[1:])}, but the model was built for input_shape={shape}")
     if not x.is_floating_point() and (x.dtype != torch.uint8 or len(shape) == 1):
         raise TypeError(f"x is {x.dtype}: pass floating-point rows (x.float()), or uint8 images")
-
-
-def default_encoder(config: ModelConfig) -> nn.Module:
-    if config.encoder == "residual":
-        return ResidualEncoder(config.input_shape[0], config.representation, config.hidden, config.dropout, config.unit)
-    if len(config.input_shape) == 1:
-        return VectorEncoder(config.input_shape[0], config.representation, config.hidden, config.dropout)
-    channels, height, width = config.input_shape
-    return ImageEncoder(
-        (channels, height, width),
-        config.representation,
-        config.filters,
-        config.hidden,
-        config.dropout,
-        config.strided,
-    )

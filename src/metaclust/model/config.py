@@ -10,6 +10,7 @@ import numpy as np
 from metaclust.mixture import component_family
 from metaclust.mixture.families.spherical import MeanCovariance
 from metaclust.mixture.inference import Components
+from metaclust.model.encoders import ENCODERS
 
 Preset = Literal["default", "paper"]
 
@@ -40,16 +41,18 @@ class ModelConfig:
     inference: Literal["vb", "em"] = "vb"
     initial: Literal["network", "random"] = "network"
     """Initial assignments by f_U, g_U, f_R, or standard normal logits (the paper's "w/o f_R")."""
-    encoder: Literal["network", "residual"] = "network"
+    encoder: str = "network"
     """For vectors: a free network, or one that starts as the principal components and changes them a little."""
     unit: bool = False
     """Of the residual encoder: rows are taken by their direction alone, as embeddings are compared."""
     learn_prior: bool = False
     """Concentration, precision of the means, shape and rate of the precisions are parameters of the model."""
     effective_rows: float | None = 20.0
-    """As how many rows a cluster counts in the mean, see :mod:`metaclust.inference.search`."""
+    """As how many rows a cluster counts in the mean, see :mod:`metaclust.inference.refine`."""
+    learned_start: bool = False
+    """The task network has been trained on the continuous ARI: its assignments are one of the starts at prediction."""
     choice: bool = False
-    """The model has learned to choose among candidate clusterings, see :mod:`metaclust.inference.selector`."""
+    """The model has learned to choose among candidate clusterings, see :mod:`metaclust.inference.select`."""
 
     def __post_init__(self) -> None:
         whole = all(isinstance(size, int | np.integer) and size > 0 for size in self.input_shape)
@@ -73,7 +76,7 @@ class ModelConfig:
         for name, allowed in (
             ("inference", ("vb", "em")),
             ("initial", ("network", "random")),
-            ("encoder", ("network", "residual")),
+            ("encoder", tuple(ENCODERS)),
         ):
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name}={getattr(self, name)!r}: choose one of {allowed}")

@@ -1,4 +1,4 @@
-"""The network that scores candidate clusterings; :mod:`metaclust.inference.selector` computes its features."""
+"""The network that scores candidate clusterings; :mod:`metaclust.inference.features` computes its features."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 Floats = NDArray[np.float64]
 
-FIGURES = (
+FEATURES = (
     "within over all",
     "within over expected",
     "widest over expected",
@@ -37,26 +37,26 @@ FIGURES = (
 
 
 class Choice(nn.Module):
-    """Scores of candidates, (candidates, figures) -> (candidates,): the higher, the better it is thought to be."""
+    """The learned selector: (candidates, features) -> (candidates,), the higher the score, the better."""
 
     mean: Tensor
     spread: Tensor
 
     def __init__(self, hidden: int = 16, dropout: float = 0.1) -> None:
         super().__init__()
-        inputs = 2 * len(FIGURES)
+        inputs = 2 * len(FEATURES)
         self.register_buffer("mean", torch.zeros(inputs))
         self.register_buffer("spread", torch.ones(inputs))
         self.network = nn.Sequential(
             nn.Dropout(dropout), nn.Linear(inputs, hidden), nn.Tanh(), nn.Linear(hidden, 1, bias=False)
         )
 
-    def forward(self, figures: Tensor) -> Tensor:
-        scores: Tensor = self.network((figures - self.mean) / self.spread)[..., 0]
+    def forward(self, features: Tensor) -> Tensor:
+        scores: Tensor = self.network((features - self.mean) / self.spread)[..., 0]
         return scores
 
     @torch.no_grad()
-    def scores(self, figures: Floats) -> Floats:
+    def scores(self, features: Floats) -> Floats:
         self.eval()
-        scored = self(torch.from_numpy(figures).to(self.mean))
+        scored = self(torch.from_numpy(features).to(self.mean))
         return scored.double().cpu().numpy()  # type: ignore[no-any-return]

@@ -17,13 +17,11 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from metaclust._util.progress import RowsBar
-from metaclust.data.inputs import canonical_order
 from metaclust.estimator import MetaClusterer, warn_if_all_are_used
-from metaclust.inference.candidates import STEPS
-from metaclust.inference.search import CHOOSING_ROWS, by_size, choose_among, inference_from, learned_choice
+from metaclust.inference.cluster import Run, find_clusters
 from metaclust.mixture.components import Components
 from metaclust.mixture.estimator import InfiniteGaussianMixture
-from metaclust.mixture.fit import Plan, Told, fit_mixture
+from metaclust.mixture.fit import Told
 from metaclust.mixture.state import FitState, load_state, save_state
 from metaclust.scale.engines import Engine, LocalEngine, open_engine
 from metaclust.scale.folder import RunFolder
@@ -173,12 +171,6 @@ def check_arguments(estimator: Any, columns: Any, ids: str | None, max_clusters:
     estimator.search(max_clusters)
     if columns is not None:
         raise ValueError("columns are for a mixture: a model knows the columns it was trained on; leave them out")
-    config = estimator.model_.config
-    if not config.learn_prior or config.inference != "vb":
-        raise ValueError(
-            "the model has the paper's prior or EM, whose clusters are looked for among all rows at once: train one "
-            "with preset='default'"
-        )
 
 
 def with_mixture(
@@ -195,47 +187,23 @@ def with_mixture(
 def with_model(
     estimator: MetaClusterer, rows: ShardRows, folder: RunFolder, max_clusters: int | None
 ) -> tuple[Labeller, ShardedClustering]:
-    """Choose the clusters of a sample, go on with all rows: as ``MetaClusterer.cluster`` does with very many rows."""
+    """Find the clusters as ``MetaClusterer.cluster`` does."""
     model, search = estimator.model_, estimator.search(max_clusters)
     settings = {**asdict(search), "model": fingerprint(estimator)}
-    state = load_state(folder.state, settings, model.config.components == "full")
-    if state is None:
-        state = FitState(rows.survey(CHOOSING_ROWS, search.seed))
-        save_state(folder.state, state, settings)
-    seen, mean = state.survey, state.survey.mean.double()
-    sample = np.repeat(seen.sample.numpy(), seen.sample_weights.long().numpy(), axis=0)
-    sample = sample[canonical_order(sample.astype(np.float32))]
-    rows.told.phase("choice")
-    best, _ = choose_among(model, learned_choice(model, search), sample - mean.numpy(), search)
-    components, bound, passes = Components.of(best.posterior), best.bound, 0
-    if len(sample) < seen.rows:
-        inference, *start = inference_from(model, mean, best)
-        # As many passes for any rows: no change of the bound is small enough to stop.
-        plan = Plan(len(start[0]), "kmeans++", 1, STEPS, -1.0, search.seed, (start[0], start[1]))
-        end = fit_mixture(
-            plan,
-            rows.passes(inference, len(mean), rows.told),
-            state,
-            lambda reached: save_state(folder.state, reached, settings),
-            rows.told.phase,
-        )
-        components, bound, passes = (
-            Components.of_blocks(inference.products.family, end),
-            end.bounds[-1],
-            len(end.bounds),
-        )
-    components = replace(components, means=components.means + mean.numpy())
 
     def count(now: Components) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        rows.told.phase("sizes")
         found: Sizes = rows.add(labels_of, LabelsJob(rows.reader, ComponentLabels(now)))
         return found.sizes, found.first
 
-    components, _, _ = by_size(components, search.min_cluster_size, count)
-    warn_if_all_are_used(len(components.weights), search.max_clusters, seen.rows)
+    def save(state: FitState) -> None:
+        save_state(folder.state, state, settings)
+
+    state = load_state(folder.state, settings, model.config.components == "full")
+    found = find_clusters(model, rows, search, count, Run(state, save, rows.told))
+    warn_if_all_are_used(len(found.components.weights), search.max_clusters, rows.count)
     empty = np.empty(0, np.int64)
-    clustering = ShardedClustering(folder.out, seen.rows, empty, float(bound), passes, (), components)
-    return ComponentLabels(components), clustering
+    clustering = ShardedClustering(folder.out, rows.count, empty, found.bound, found.passes, (), found.components)
+    return ComponentLabels(found.components), clustering
 
 
 def fingerprint(estimator: MetaClusterer) -> str:

@@ -17,7 +17,7 @@ from torch import Tensor
 from metaclust.data.rows import DataError
 from metaclust.data.streams import ParquetStream, in_blocks
 from metaclust.data.survey import Look, look
-from metaclust.inference.search import sizes_of
+from metaclust.inference.cluster import sizes_of
 from metaclust.mixture.blocks import BlockSums, Map, Worker, block_size
 from metaclust.mixture.components import Components
 from metaclust.mixture.fit import WeightedRows

@@ -15,8 +15,9 @@ from torch import Tensor
 
 from metaclust._util.distributed import ALONE, Processes
 from metaclust.data.sparse import SparseRows
+from metaclust.inference.pipeline import Pipeline, pipeline_for
 from metaclust.model.clustering_model import ClusteringModel
-from metaclust.training.episodes import Task, collate
+from metaclust.training.episodes import Task
 
 
 def mean_error(values: Sequence[float] | NDArray[np.float64]) -> tuple[float, float]:
@@ -64,37 +65,39 @@ def evaluate(
     x: Tensor | SparseRows,
     tasks: Sequence[Task],
     *,
-    starts: int = 10,
-    tol: float | None = 1e-5,
-    steps: int | None = None,
+    pipeline: Pipeline | None = None,
     seed: int = 0,
-    block: int = 64,
     among: Processes = ALONE,
 ) -> Evaluation:
-    """Cluster each task by :meth:`ClusteringModel.infer` and compare with its categories.
+    """Cluster each task and compare the clusters with its categories.
 
-    Each row is encoded once, whatever tasks it is in. Several processes have a part of each block of tasks each, and
-    what they find is what one would find.
+    Parameters
+    ----------
+    model : ClusteringModel
+    x : tensor or SparseRows
+        The rows that the tasks are drawn from. Each row is encoded once, whatever tasks it is in.
+    tasks : sequence of Task
+    pipeline : Pipeline, optional
+        How tasks are clustered; by default as :meth:`MetaClusterer.cluster` does with this model.
+    seed : int
+        Random seed.
+    among : Processes
+        Several processes share the tasks; together they find what one would find.
+
+    Returns
+    -------
+    Evaluation
     """
-    block = max(block, among.world)
-    own = [start + i for start in range(0, len(tasks), block) for i in part_of(among, tasks[start : start + block])]
-    figures = np.zeros((len(tasks), 3))
-    if own or not tasks:
-        chosen = [tasks[i] for i in own]
+    own = among.part(len(tasks))
+    scores = np.zeros((len(tasks), 3))
+    chosen = tasks[own.slice]
+    if chosen or not tasks:
         rows, local = local_tasks(chosen)
         z = model.transform(x[torch.from_numpy(rows)])
-        inference = {"starts": starts, "tol": tol, "steps": steps, "seed": seed, "block": block}
-        sizes = [len(task.rows) for task in tasks]
-        found = cluster_tasks(model, z, local, **inference, among=among, sizes=sizes)  # type: ignore[arg-type]
-        part = compare(chosen, found)
-        figures[own] = np.stack((part.ari, part.found, part.true), 1)
-    ari, clusters, true = among.sum(torch.from_numpy(figures)).numpy().T
+        part = compare(chosen, cluster_tasks(model, z, local, pipeline=pipeline, seed=seed))
+        scores[own.slice] = np.stack((part.ari, part.found, part.true), 1)
+    ari, clusters, true = among.sum(torch.from_numpy(scores)).numpy().T
     return Evaluation(ari, clusters.astype(np.int64), true.astype(np.int64))
-
-
-def part_of(among: Processes, tasks: Sequence[Task]) -> range:
-    part = among.part(len(tasks))
-    return range(part.first, part.last)
 
 
 def local_tasks(tasks: Sequence[Task]) -> tuple[NDArray[np.int64], list[Task]]:
@@ -111,36 +114,19 @@ def cluster_tasks(
     z: Float[Tensor, "rows s"],
     tasks: Sequence[Task],
     *,
-    starts: int = 10,
-    tol: float | None = 1e-5,
-    steps: int | None = None,
+    pipeline: Pipeline | None = None,
     seed: int = 0,
-    block: int = 64,
-    among: Processes = ALONE,
-    sizes: Sequence[int] | None = None,
 ) -> list[NDArray[np.int64]]:
-    """The cluster of each row of each task, from the representations of all rows; many tasks at a time.
-
-    Of several processes, ``tasks`` are this one's parts of the blocks of tasks of ``sizes`` rows.
-    """
-    generator = torch.Generator().manual_seed(seed)
-    found: list[NDArray[np.int64]] = []
+    """Return the cluster of each row of each task, from the representations of all rows."""
+    pipeline = pipeline or pipeline_for(model)
+    values = z.double().cpu().numpy()
+    found = []
     with torch.random.fork_rng([]):
-        torch.manual_seed(seed)
-        sizes = [len(task.rows) for task in tasks] if sizes is None else sizes
-        for start in range(0, len(sizes), block):
-            every = sizes[start : start + block]
-            part = among.part(len(every))
-            some = tasks[len(found) : len(found) + len(part)]
-            if not some:
-                # In the last block alone, after which nothing is drawn.
-                break
-            batch = collate(z.cpu(), some, max(every)).to(z.device)
-            posterior = model.infer(
-                batch.pad(batch.x), batch.mask, starts=starts, tol=tol, steps=steps, generator=generator, part=part
-            )
-            hard = posterior.assignments.argmax(-1).cpu().numpy()
-            found += [row[present] for row, present in zip(hard, batch.mask.cpu().numpy(), strict=True)]
+        for task in tasks:
+            # A model without a task network draws its start.
+            torch.manual_seed(seed)
+            sample = pipeline.sample(values[task.rows])
+            found.append(pipeline(model, sample, model.config.max_clusters, seed).best.labels)
     return found
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from metaclust._util.checks import check_count, check_seed
-from metaclust.training.loop import TrainingConfig
+from metaclust.training.config import TrainingConfig
 
 
 def check_settings(settings: Mapping[str, Any]) -> None:
@@ -17,7 +17,9 @@ def check_settings(settings: Mapping[str, Any]) -> None:
         check_count(name, settings[name])
     if settings["restarts"] is not None:
         check_count("restarts", settings["restarts"])
-    TrainingConfig(pretrain_steps=settings["pretrain_steps"], steps=settings["steps"])
+    for name in ("pretrain_steps", "steps"):
+        if settings[name] is not None:
+            TrainingConfig(**{name: settings[name]})
     for name, most in (("confidence", 1.0), ("validation", 0.8)):
         value = settings[name]
         if not isinstance(value, int | float | np.number) or not 0 <= value <= most:

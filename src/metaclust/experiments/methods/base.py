@@ -18,11 +18,13 @@ from torch import Tensor
 
 from metaclust._util.tensors import CheckpointError, read_tensors, versions, write_tensors
 from metaclust.data.sparse import SparseRows
+from metaclust.inference.pipeline import paper_pipeline
 from metaclust.model.clustering_model import ClusteringModel
 from metaclust.model.config import ModelConfig
+from metaclust.training.config import TrainingConfig
 from metaclust.training.episodes import Task, TaskSampler
 from metaclust.training.evaluation import cluster_tasks, compare, local_tasks, mean_error
-from metaclust.training.loop import Objective, TrainingConfig, train
+from metaclust.training.loop import Objective, train
 
 Rows = Tensor | SparseRows
 
@@ -127,7 +129,7 @@ class Method(ABC):
         tensors, header = read_tensors(path, "method")
         if header.get("method") != cls.name:
             raise CheckpointError(f"{Path(path)} holds the method {header.get('method')!r}, not {cls.name!r}")
-        method = cls(ModelConfig.from_dict(header["config"]), TrainingConfig(**header["training"]))
+        method = cls(ModelConfig.from_dict(header["config"]), TrainingConfig.from_dict(header["training"]))
         method.seconds = float(header["seconds"])
         method.restore(tensors)
         return method
@@ -202,10 +204,10 @@ class EncoderMethod(Method):
         tol: float | None = 1e-5,
         steps: int | None = None,
     ) -> list[NDArray[np.int64]]:
-        """Each task by :meth:`ClusteringModel.infer`, many at a time; each row is encoded once."""
+        """Cluster each task by the paper's pipeline; each row is encoded once."""
         rows, local = local_tasks(tasks)
         z = self.frame(self.transform(x[torch.from_numpy(rows)]))
-        return cluster_tasks(self.model, z, local, starts=starts, tol=tol, steps=steps, seed=seed)
+        return cluster_tasks(self.model, z, local, pipeline=paper_pipeline(starts, tol, steps), seed=seed)
 
     def tensors(self) -> dict[str, Tensor]:
         weights = {f"model.{name}": value for name, value in self.model.state_dict().items()}
@@ -249,7 +251,8 @@ def try_frames(
     frames = [Frame(torch.zeros_like(centre))]
     if spread > 0 and np.isfinite(spread):
         frames += [Frame(centre, wanted / spread) for wanted in SPREADS]
-    return [(frame, compare(tasks, cluster_tasks(model, frame(z), local, starts=starts)).ari) for frame in frames]
+    pipeline = paper_pipeline(starts)
+    return [(frame, compare(tasks, cluster_tasks(model, frame(z), local, pipeline=pipeline)).ari) for frame in frames]
 
 
 def validate_in_frame(model: ClusteringModel, x: Rows, tasks: Sequence[Task], _: TrainingConfig) -> float:

@@ -12,8 +12,9 @@ from metaclust.experiments.methods.base import Lesson, validate_in_frame
 from metaclust.experiments.methods.headed import HeadedMethod, HeadedModel
 from metaclust.model.clustering_model import ClusteringModel
 from metaclust.training.augmentation import ImageAugmentation
+from metaclust.training.config import TrainingConfig
 from metaclust.training.episodes import Batch, TaskSampler
-from metaclust.training.loop import Objective, TrainingConfig
+from metaclust.training.loop import Objective
 
 
 class CategoryHead(nn.Module):

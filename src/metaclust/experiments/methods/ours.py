@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from metaclust.experiments.methods.base import EncoderMethod, Lesson
 from metaclust.model.config import ModelConfig
-from metaclust.training.loop import TrainingConfig
+from metaclust.training.config import TrainingConfig
 
 
 class Ours(EncoderMethod):

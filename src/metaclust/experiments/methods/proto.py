@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from metaclust.experiments.methods.base import EncoderMethod, validate_in_frame
-from metaclust.training.loop import Objective, proto_loss
+from metaclust.training.loop import Objective
+from metaclust.training.losses import proto_loss
 
 
 class Proto(EncoderMethod):

@@ -7,8 +7,9 @@ from torch import Tensor
 from metaclust.experiments.methods.base import EncoderMethod, validate_in_frame
 from metaclust.model.clustering_model import ClusteringModel
 from metaclust.objectives.metric import contrastive_loss
+from metaclust.training.config import TrainingConfig
 from metaclust.training.episodes import Batch
-from metaclust.training.loop import Objective, TrainingConfig
+from metaclust.training.loop import Objective
 
 
 def siamese_loss(model: ClusteringModel, batch: Batch, _: TrainingConfig) -> tuple[Tensor, dict[str, float]]:

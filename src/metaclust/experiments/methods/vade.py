@@ -17,10 +17,11 @@ from metaclust._util.tensors import CheckpointError
 from metaclust.data.sparse import dense
 from metaclust.experiments.methods.autoencoder import new_decoder, reconstruction_loss
 from metaclust.experiments.methods.base import Lesson, Method, Rows
-from metaclust.model.clustering_model import default_encoder
 from metaclust.model.config import ModelConfig
+from metaclust.model.encoders import new_encoder
+from metaclust.training.config import TrainingConfig
 from metaclust.training.episodes import Task
-from metaclust.training.loop import TrainingConfig, learning_rate
+from metaclust.training.optimizer import learning_rate
 
 FLOOR = 1e-3
 """The smallest variance of a component when the mixture is first fitted."""
@@ -32,7 +33,7 @@ class VaDENetwork(nn.Module):
     def __init__(self, config: ModelConfig, clusters: int) -> None:
         super().__init__()
         width = config.representation
-        self.encoder = default_encoder(replace(config, representation=2 * width))
+        self.encoder = new_encoder(replace(config, representation=2 * width))
         self.decoder = new_decoder(config)
         self.log_weights = nn.Parameter(torch.zeros(clusters))
         self.means = nn.Parameter(torch.zeros(clusters, width))

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from metaclust.model.layers import SharedBatchNorm2d, feed_forward
+
+if TYPE_CHECKING:
+    from metaclust.model.config import ModelConfig
 
 
 class ImageEncoder(nn.Module):
@@ -17,6 +21,8 @@ class ImageEncoder(nn.Module):
     The paper names neither normalisation nor pooling: each block normalises over the batch, and halves by a
     stride (``strided``) or by max pooling. uint8 images are scaled to [0, 1]; the layout is channels-last.
     """
+
+    AXES = 3
 
     def __init__(
         self,
@@ -42,6 +48,12 @@ class ImageEncoder(nn.Module):
         self.blocks = nn.Sequential(*blocks)
         self.blocks.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.network = feed_forward(filters * height * width, representation, hidden, dropout)
+
+    @classmethod
+    def of(cls, config: ModelConfig) -> ImageEncoder:
+        channels, height, width = config.input_shape
+        shape = (channels, height, width)
+        return cls(shape, config.representation, config.filters, config.hidden, config.dropout, config.strided)
 
     def forward(self, x: Tensor) -> Float[Tensor, "rows s"]:
         if x.ndim == 3:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -13,6 +14,9 @@ from torch.nn import functional
 from metaclust.data.sparse import SparseRows
 from metaclust.model.layers import DroppedReLU, dropped
 
+if TYPE_CHECKING:
+    from metaclust.model.config import ModelConfig
+
 
 class ResidualEncoder(nn.Module):
     """f_Z for vectors that are good already, as sentence embeddings are: principal components, changed a little.
@@ -21,6 +25,7 @@ class ResidualEncoder(nn.Module):
     that is added starts at zero. With ``unit`` rows are brought to length one before and after.
     """
 
+    AXES = 1
     mean: Tensor
     projection: Tensor
 
@@ -42,6 +47,10 @@ class ResidualEncoder(nn.Module):
         )
         for weight in self.network[-1].parameters():
             nn.init.zeros_(weight)
+
+    @classmethod
+    def of(cls, config: ModelConfig) -> ResidualEncoder:
+        return cls(config.input_shape[0], config.representation, config.hidden, config.dropout, config.unit)
 
     @torch.no_grad()
     def fit(self, x: Tensor | SparseRows, seed: int = 0) -> None:

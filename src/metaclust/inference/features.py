@@ -1,85 +1,29 @@
-"""Which of several clusterings of the same rows is best: a choice learned from rows whose categories are known.
+"""What the learned selector sees of candidate clusterings: features without a unit.
 
-Every clustering is described by figures that have no unit and hardly depend on how many rows or clusters there are: how
-wide clusters are against what categories were in training, how far apart the nearest are, whether one looks like two,
-how even their sizes, how well clusterings agree. A small network scores them, trained so that the clustering with the
-highest score has a high ARI. Bounds and silhouettes choose by a fixed rule; this one is learned from known categories.
+They hardly depend on how many rows or clusters there are: how wide clusters are against what categories were in
+training, how far apart the nearest are, whether one looks like two, how even their sizes, how well clusterings agree.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 from torch.nn import functional
 
-from metaclust.model.selector import FIGURES, Choice
-
-Labels = NDArray[np.int64]
-Floats = NDArray[np.float64]
+from metaclust.inference.stages import Floats, Labels
 
 SILHOUETTE_ROWS = 1000
 """The silhouette looks at all pairs: of more rows than this, at a sample."""
-OF_EXPECTED = slice(1, 4)
-"""The figures that compare with the width that categories had in training."""
-WIDER = 0.3
-"""By how much, in the logarithm, that width may be wrong: new categories may be wider or narrower than known ones."""
 TINY = 1e-9
-
-
-@dataclass(frozen=True)
-class Example:
-    """The candidates of one task: their figures, and the ARI of each."""
-
-    figures: Floats
-    ari: Floats
-
-
-def fit_choice(examples: Sequence[Example], *, steps: int = 400, seed: int = 0) -> Choice:
-    """Learn to choose. The objective is the expected ARI when a candidate is drawn by the softmax of the scores.
-
-    In every step the width that is expected of categories is wrong by another factor in each task.
-    """
-    if not examples:
-        raise ValueError("examples is empty: give the candidates of one task or more")
-    width = max(len(example.ari) for example in examples)
-    figures = torch.zeros(len(examples), width, 2 * len(FIGURES))
-    ari, present = torch.zeros(len(examples), width), torch.zeros(len(examples), width, dtype=torch.bool)
-    for i, example in enumerate(examples):
-        size = len(example.ari)
-        figures[i, :size] = torch.from_numpy(example.figures)
-        ari[i, :size] = torch.from_numpy(example.ari)
-        present[i, :size] = True
-    with torch.random.fork_rng([]):
-        torch.manual_seed(seed)
-        choice = Choice()
-        choice.mean.copy_(figures[present].mean(0))
-        choice.spread.copy_(figures[present].std(0).clamp_min(1e-3))
-        optimizer = torch.optim.AdamW(choice.parameters(), lr=1e-2, weight_decay=1e-2)
-        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
-        for _ in range(steps):
-            seen = figures.clone()
-            seen[..., OF_EXPECTED] += WIDER * torch.randn(len(examples), 1, 1)
-            score = choice(seen).masked_fill(~present, float("-inf"))
-            share = score.softmax(-1)
-            # A little entropy: scores do not run away where one candidate is the best of all.
-            entropy = -(share * (share + TINY).log()).sum(-1).mean()
-            loss = -(share * ari).sum(-1).mean() - 0.005 * entropy
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            schedule.step()
-    return choice.eval()
 
 
 def describe(
     z: Floats, candidates: Sequence[Labels], expected: float, bounds: Sequence[float], seed: int = 0
 ) -> Floats:
-    """(candidates, 2 figures): the figures of each, and how far each is below the highest among the candidates.
+    """(candidates, 2 features): the features of each, and how far each is below the highest among the candidates.
 
     ``expected`` is the variance, summed over the columns of ``z``, that a category has; ``bounds`` are those of the
     evidence, for each row that counts.
@@ -94,12 +38,12 @@ def describe(
     numbers = np.array([labels.max() + 1 for labels in dense])
     each = np.stack([alone(z, labels, distances, sample, expected) for labels in dense])
     below = np.asarray(bounds) - max(bounds)
-    figures = np.column_stack([each, between(dense, numbers, each[:, 0]), below])
-    return np.column_stack([figures, figures - figures.max(0)])
+    features = np.column_stack([each, between(dense, numbers, each[:, 0]), below])
+    return np.column_stack([features, features - features.max(0)])
 
 
 def alone(z: Floats, labels: Labels, distances: Floats, sample: Labels, expected: float) -> Floats:
-    """The figures of one clustering by itself."""
+    """The features of one clustering by itself."""
     rows, clusters = len(z), int(labels.max()) + 1
     size = np.bincount(labels).astype(np.float64)
     member = functional.one_hot(torch.from_numpy(labels), clusters).double().numpy()
@@ -198,23 +142,23 @@ def first_axes(rest: Floats, labels: Labels, size: Floats, width: Floats, rounds
 
 
 def between(candidates: Sequence[Labels], numbers: Labels, within: Floats) -> Floats:
-    """The figures of each clustering beside the others: agreement, and how the width falls as clusters are added."""
+    """The features of each clustering beside the others: agreement, and how the width falls as clusters are added."""
     count = len(candidates)
     agreement = adjusted_rand_indices(candidates)
-    figures = np.zeros((count, 4))
+    features = np.zeros((count, 4))
     for i in range(count):
         others = np.arange(count) != i
         same = others & (numbers == numbers[i])
-        figures[i, 0] = agreement[i, others].mean() if others.any() else 1
-        figures[i, 1] = agreement[i, same].mean() if same.any() else 1
+        features[i, 0] = agreement[i, others].mean() if others.any() else 1
+        features[i, 1] = agreement[i, same].mean() if same.any() else 1
         for column, side in ((2, numbers < numbers[i]), (3, numbers > numbers[i])):
             if not side.any():
                 continue
             near = side & (np.abs(numbers - numbers[i]) == np.abs(numbers[side] - numbers[i]).min())
             fall = abs(within[near].min() - within[i])
             # By so much as the number of clusters changes, in its logarithm, so that steps of different size compare.
-            figures[i, column] = fall / abs(np.log(numbers[near][0] / numbers[i]))
-    return figures
+            features[i, column] = fall / abs(np.log(numbers[near][0] / numbers[i]))
+    return features
 
 
 def adjusted_rand_indices(candidates: Sequence[Labels]) -> Floats:

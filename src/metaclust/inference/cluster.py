@@ -1,0 +1,177 @@
+"""Clusters of rows wherever they are: in memory, in blocks of very many, on shards.
+
+Of very many rows a sample is clustered; from its clusters the inference goes on with all rows, in blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from metaclust.data.inputs import canonical_order
+from metaclust.data.streams import ArrayStream
+from metaclust.data.survey import Survey
+from metaclust.inference.pipeline import Search, Selection, pipeline_for
+from metaclust.inference.refine import STEPS
+from metaclust.inference.result import Start
+from metaclust.inference.stages import Candidate, Floats
+from metaclust.mixture.blocks import Map
+from metaclust.mixture.components import Components
+from metaclust.mixture.fit import FitRows, Inference, Plan, StreamRows, Told, fit_mixture
+from metaclust.mixture.inference import with_tensors
+from metaclust.mixture.products import products_of
+from metaclust.mixture.state import FitState
+from metaclust.mixture.streaming import score_weights
+from metaclust.model.clustering_model import ClusteringModel
+
+SAMPLE_ROWS = 5000
+"""The most rows among which candidates are compared."""
+
+Counter = Callable[[Components], tuple[NDArray[np.int64], NDArray[np.int64]]]
+"""Goes through the rows: the size of each cluster and its first row, see :func:`sizes_of`."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """Clusters of rows, the largest first."""
+
+    components: Components
+    bound: float
+    starts: tuple[Start, ...]
+    weight: float
+    """How much each row counted when candidates were compared."""
+    selected_by: str
+    passes: int = 0
+    """How many passes over all rows the inference took, beyond the sample."""
+
+
+@dataclass(frozen=True)
+class MemoryRows(StreamRows):
+    """Rows in memory, of which the sample is all, where there are not too many."""
+
+    def survey(self, most: int, seed: int) -> Survey:
+        z = np.asarray(self.stream.values)  # type: ignore[attr-defined]
+        if len(z) > most:
+            return super().survey(most, seed)
+        count = torch.ones(len(z), dtype=torch.float64)
+        empty = torch.zeros((z.shape[1], z.shape[1]), dtype=torch.float64)
+        mean = torch.from_numpy(z.mean(0, dtype=np.float64))
+        return Survey(len(z), float(len(z)), mean, empty, torch.from_numpy(z), count)
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a search reports to, and where it is kept."""
+
+    state: FitState | None = None
+    """Where a run that was interrupted goes on."""
+    save: Callable[[FitState], object] = lambda state: None
+    progress: Told | None = None
+    advance: Callable[[], object] = lambda: None
+
+    def phase(self, name: str) -> None:
+        if self.progress is not None:
+            self.progress.phase(name)
+
+
+def find_clusters(
+    model: ClusteringModel, rows: FitRows, search: Search, count: Counter, run: Run | None = None
+) -> Found:
+    """Find the clusters of representations, and how many there are.
+
+    ``count`` goes through all rows; clusters of fewer than ``search.min_cluster_size`` rows are dissolved, the smallest
+    first, and their rows go where they are next most probable.
+    """
+    run = run or Run()
+    state = run.state
+    if state is None:
+        state = FitState(rows.survey(SAMPLE_ROWS, search.seed))
+        run.save(state)
+    seen = state.survey
+    drawn = np.repeat(seen.sample.numpy(), seen.sample_weights.long().numpy(), axis=0)
+    pipeline = pipeline_for(model, search)
+    sample = pipeline.sample(drawn[canonical_order(drawn.astype(np.float32))], seen.mean.double().numpy())
+    run.phase("select")
+    selection = pipeline(model, sample, search.max_clusters, search.seed, run.advance)
+    best = selection.best
+    components, bound, weight, passes = Components.of(best.posterior), best.bound, best.weight, 0
+    if len(sample) < seen.rows and best.posterior.sticks is not None:
+        weight *= len(sample) / seen.rows  # A cluster counts as much as it did in the sample.
+        components, bounds = with_all_rows(model, rows, state, best, sample.mean, run)
+        bound, passes = bounds[-1], len(bounds)
+    components = replace(components, means=components.means + sample.mean)
+    run.phase("sizes")
+    components = by_size(components, search.min_cluster_size, count)
+    return Found(components, bound, starts_of(selection, pipeline.select.name), weight, pipeline.select.name, passes)
+
+
+def starts_of(selection: Selection, selected_by: str) -> tuple[Start, ...]:
+    """Return what is reported of each candidate."""
+    pairs = zip(selection.candidates, selection.scores.tolist(), strict=True)
+    return tuple(
+        Start(candidate.clusters, candidate.bound, score if selected_by == "learned" else None)
+        for candidate, score in pairs
+    )
+
+
+@torch.no_grad()
+def with_all_rows(
+    model: ClusteringModel, rows: FitRows, state: FitState, best: Candidate, mean: Floats, run: Run
+) -> tuple[Components, tuple[float, ...]]:
+    """Go on from the clusters of a sample with all rows, in blocks; also return the bound after each pass."""
+    start, family = (
+        with_tensors(value, Tensor.cpu) for value in (best.posterior, model.family_of(best.variance_factor))
+    )
+    products = products_of(family)
+    inference = Inference(
+        products, Map(torch.from_numpy(mean), torch.ones((), dtype=torch.float64)), model.alpha.cpu().double()
+    )
+    weights = score_weights(products, start.parameters, start.sticks)
+    # As many passes for any rows: no change of the bound is small enough to stop.
+    plan = Plan(len(weights), "kmeans++", 1, STEPS, -1.0, 0, (weights, start.parameters))
+    passes = rows.passes(inference, len(mean), run.progress)
+    end = fit_mixture(plan, passes, state, run.save, run.phase)
+    run.advance()
+    return Components.of_blocks(family, end), end.bounds
+
+
+def cluster_array(
+    model: ClusteringModel, z: NDArray[np.float32], search: Search, advance: Callable[[], object] = lambda: None
+) -> tuple[Found, NDArray[np.int64], NDArray[np.float64]]:
+    """Find the clusters of representations in memory; also return the label and the confidence of each row.
+
+    Rows are taken in an order that depends on the rows alone: the clusters do not depend on the order they come in.
+    """
+    order = canonical_order(z)
+    ordered = z[order]
+
+    def count(components: Components) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        return sizes_of(components.assigned(ordered)[0], len(components.weights))
+
+    found = find_clusters(model, MemoryRows(ArrayStream(ordered)), search, count, Run(advance=advance))
+    return found, *found.components.assigned(z)
+
+
+def sizes_of(labels: NDArray[np.int64], clusters: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return how many rows each cluster has, and the first of them (the number of rows where it has none)."""
+    first = np.full(clusters, len(labels))
+    np.minimum.at(first, labels, np.arange(len(labels)))
+    return np.bincount(labels, minlength=clusters), first
+
+
+def by_size(components: Components, least: int, count: Counter) -> Components:
+    """Return the clusters that have rows, the largest first; those of fewer than ``least`` rows are dissolved."""
+    while True:
+        sizes, first = count(components)
+        # Those without rows go together: no row has to find another.
+        kept = np.flatnonzero(sizes)
+        if len(kept) == 1 or sizes[kept].min() >= least:
+            # Of the same size by the first row.
+            order = kept[np.lexsort((first[kept], -sizes[kept]))]
+            return components.take(order)
+        components = components.take(np.delete(kept, sizes[kept].argmin()))

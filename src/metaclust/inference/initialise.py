@@ -1,0 +1,144 @@
+"""First stage: assignments to start from, by the trained task network, by Ward's method and by k-means++ seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from scipy.cluster.hierarchy import fcluster, linkage
+from scipy.spatial.distance import cdist
+from sklearn.cluster import kmeans_plusplus
+
+from metaclust.inference.stages import Floats, Initial, Initialiser, Labels, Sample, in_order
+from metaclust.model.clustering_model import ClusteringModel
+
+WARD_ROWS = 4000
+"""Ward's method compares all pairs: beyond this many rows it sees a sample, and the others join the nearest centre."""
+ALL_UP_TO = 12
+"""Every number of clusters up to this one is tried."""
+
+
+@dataclass(frozen=True)
+class LearnedStart:
+    """The assignments of the task network (f_U, g_U, f_R), soft, whatever numbers are asked for."""
+
+    @torch.no_grad()
+    def __call__(
+        self, model: ClusteringModel, sample: Sample, numbers: Sequence[int], generator: np.random.Generator
+    ) -> list[Initial]:
+        # The network was trained on rows where the encoder puts them.
+        rows = torch.from_numpy(sample.z + sample.mean).to(model.device, model.weight_dtype)
+        limit = min(max(numbers), model.config.max_clusters)
+        return [Initial.soft(model.proposed_logits(rows)[..., :limit])]
+
+
+@dataclass(frozen=True)
+class WardStarts:
+    """Labels by Ward's method, one for each number of clusters, from one tree."""
+
+    def __call__(
+        self, model: ClusteringModel, sample: Sample, numbers: Sequence[int], generator: np.random.Generator
+    ) -> list[Initial]:
+        return [Initial(in_order(labels)) for labels in ward_labels(sample.z, numbers, generator)]
+
+
+@dataclass(frozen=True)
+class KMeansPlusPlusStarts:
+    """Labels by the nearest of k-means++ seeds, ``restarts`` for each number of clusters."""
+
+    restarts: int = 1
+
+    def __call__(
+        self, model: ClusteringModel, sample: Sample, numbers: Sequence[int], generator: np.random.Generator
+    ) -> list[Initial]:
+        every = [labels for _ in range(self.restarts) for labels in seeded_labels(sample.z, numbers, generator)]
+        return [Initial(in_order(labels)) for labels in every]
+
+
+INITIALISERS: dict[str, Callable[[], Initialiser]] = {
+    "learned": LearnedStart,
+    "ward": WardStarts,
+    "k-means++": KMeansPlusPlusStarts,
+}
+
+
+def initial_assignments(
+    initialisers: Sequence[Initialiser], model: ClusteringModel, sample: Sample, numbers: Sequence[int], seed: int
+) -> list[Initial]:
+    """Return what all initialisers propose, each partition once."""
+    generator = np.random.default_rng([seed, 0xCA7])
+    numbers = sorted({min(number, len(sample)) for number in numbers})
+    proposed = [initial for each in initialisers for initial in each(model, sample, numbers, generator)]
+    different: dict[bytes, Initial] = {}
+    for initial in proposed:
+        different.setdefault(initial.labels.tobytes(), initial)
+    return list(different.values())
+
+
+def candidate_numbers(limit: int) -> list[int]:
+    """Return the numbers of clusters to try: all of the first, then each about an eighth more.
+
+    >>> candidate_numbers(30)
+    [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 16, 18, 21, 24, 28, 30]
+    """
+    numbers = list(range(1, min(limit, ALL_UP_TO) + 1))
+    while numbers[-1] < limit:
+        numbers.append(min(limit, round(numbers[-1] * 1.125 + 0.5)))
+    return numbers
+
+
+def untried_near(number: int, numbers: Sequence[int]) -> list[int]:
+    """Return the numbers between the one found and those tried before and after it.
+
+    >>> untried_near(14, [1, 2, 12, 14, 17, 20])
+    [13, 15, 16]
+    """
+    below = max((other for other in numbers if other < number), default=number)
+    above = min((other for other in numbers if other > number), default=number)
+    return [other for other in range(below + 1, above) if other not in numbers]
+
+
+def ward_labels(z: Floats, numbers: Sequence[int], generator: np.random.Generator) -> list[Labels]:
+    """Cut Ward's tree at each number of clusters."""
+    if len(z) == 1:
+        return [np.zeros(1, np.int64) for _ in numbers]
+    sample = np.arange(len(z))
+    if len(z) > WARD_ROWS:
+        sample = np.sort(generator.choice(len(z), WARD_ROWS, replace=False))
+    tree = linkage(z[sample], "ward")
+    found = []
+    for number in numbers:
+        cut = np.unique(fcluster(tree, number, "maxclust"), return_inverse=True)[1]
+        if len(sample) < len(z):
+            centres = np.stack([z[sample][cut == cluster].mean(0) for cluster in range(cut.max() + 1)])
+            cut = nearest(z, centres)
+        found.append(cut.astype(np.int64))
+    return found
+
+
+def seeded_labels(z: Floats, numbers: Sequence[int], generator: np.random.Generator) -> list[Labels]:
+    """Assign rows to the nearest of the first k seeds for each number k, from one sequence of k-means++ seeds."""
+    seeds, _ = kmeans_plusplus(z, min(max(numbers), len(z)), random_state=int(generator.integers(2**31)))
+    labels, least = np.zeros(len(z), np.int64), np.full(len(z), np.inf)
+    found = []
+    for place, distance in enumerate(distances_to(z, seeds)):
+        nearer = distance < least
+        labels[nearer] = place
+        least[nearer] = distance[nearer]
+        found.append(labels.copy())
+    return [found[min(number, len(seeds)) - 1] for number in numbers]
+
+
+def distances_to(z: Floats, centres: Floats) -> Iterator[Floats]:
+    """Yield the squared distances of all rows to each of the centres."""
+    squares = np.square(z).sum(1)
+    for centre in centres:
+        yield squares - 2 * (z @ centre) + centre @ centre
+
+
+def nearest(z: Floats, centres: Floats, block: int = 100_000) -> Labels:
+    """Return the nearest centre of each row."""
+    parts = [cdist(z[start : start + block], centres, "sqeuclidean").argmin(1) for start in range(0, len(z), block)]
+    return np.concatenate(parts)

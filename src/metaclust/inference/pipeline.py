@@ -1,0 +1,162 @@
+"""The pipeline that training, validation and prediction run: initialise, refine, select."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metaclust.inference.initialise import (
+    KMeansPlusPlusStarts,
+    LearnedStart,
+    WardStarts,
+    candidate_numbers,
+    initial_assignments,
+    untried_near,
+)
+from metaclust.inference.refine import AdaptiveRefinement, Refinement, weighted
+from metaclust.inference.select import SELECTORS, BestBound
+from metaclust.inference.stages import Candidate, Floats, Initialiser, Refiner, Sample, Selector
+from metaclust.model.clustering_model import ClusteringModel
+from metaclust.model.starts import seed_numbers
+
+CONVERGED_STEPS, CONVERGED_TOL = 200, 1e-5
+"""Inference to convergence: at most so many steps, until the bound changes by less."""
+PAPER_STARTS = 10
+
+
+@dataclass(frozen=True)
+class Search:
+    """How clusters are searched for."""
+
+    max_clusters: int
+    min_cluster_size: int = 1
+    restarts: int | None = None
+    """k-means++ starts for each number of clusters (None: 1); with the paper's prior, starts in all (None: 10)."""
+    effective_rows: float | None = 20.0
+    seed: int = 0
+    choose: Literal["auto", "learned", "bound"] = "auto"
+    """Select by the learned selector or by the bound; "auto" is "learned" where the model has a selector."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The candidate that was selected, beside all that were compared."""
+
+    best: Candidate
+    candidates: tuple[Candidate, ...]
+    scores: Floats
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """The three stages, and which numbers of clusters are tried.
+
+    Parameters
+    ----------
+    initialise : tuple of Initialiser
+        Where assignments to start from come from.
+    refine : Refiner
+        Inference from each of them.
+    select : Selector
+        What chooses among the candidates.
+    effective_rows : float or None
+        As how many rows a cluster counts, on average, when bounds are compared; None counts every row.
+    numbers : callable
+        From the largest number of clusters to the numbers to try.
+    rounds : int
+        With two, the numbers between the best one and its neighbours are tried, too.
+    centred : bool
+        Whether rows are taken around their mean, or where the encoder puts them.
+    """
+
+    initialise: tuple[Initialiser, ...]
+    refine: Refiner
+    select: Selector
+    effective_rows: float | None = None
+    numbers: Callable[[int], list[int]] = candidate_numbers
+    rounds: int = 1
+    centred: bool = False
+
+    def sample(self, z: NDArray[Any], mean: Floats | None = None) -> Sample:
+        """Return rows to cluster together; ``mean`` is that of more rows than these."""
+        return Sample.of(z, mean if self.centred else np.zeros(z.shape[1]))
+
+    def candidates(
+        self, model: ClusteringModel, sample: Sample, numbers: Sequence[int], seed: int, weight: float | None = None
+    ) -> list[Candidate]:
+        """Initialise and refine: the candidate clusterings for some numbers of clusters."""
+        initial = initial_assignments(self.initialise, model, sample, numbers, seed)
+        found = self.refine(model, sample, initial)
+        limit = min(max(numbers), len(sample))
+        return weighted(self.refine, model, sample, found, self.effective_rows, weight, limit)
+
+    def __call__(
+        self,
+        model: ClusteringModel,
+        sample: Sample,
+        max_clusters: int,
+        seed: int = 0,
+        advance: Callable[[], object] = lambda: None,
+    ) -> Selection:
+        """Run all three stages; ``advance`` is called after each round."""
+        numbers = self.numbers(min(max_clusters, len(sample)))
+        tried: list[Candidate] = []
+        for _ in range(self.rounds):
+            weight = tried[0].weight if tried else None
+            tried += self.candidates(model, sample, numbers, seed, weight)
+            scores = self.select.scores(model, sample, tried)
+            best = tried[int(scores.argmax())]
+            advance()
+            numbers = untried_near(best.clusters, numbers)
+            if not numbers:
+                break
+        return Selection(self.select.finish(model, sample, best, self.refine), tuple(tried), scores)
+
+
+def pipeline_for(model: ClusteringModel, search: Search | None = None) -> Pipeline:
+    """Return the pipeline that a model ships with: the one that users get, and that validation selects weights by."""
+    config = model.config
+    search = search or Search(config.max_clusters, effective_rows=config.effective_rows)
+    if not config.learn_prior or config.inference != "vb":
+        rows = None if config.inference == "em" else search.effective_rows
+        return paper_pipeline(search.restarts or PAPER_STARTS, effective_rows=rows)
+    starts: tuple[Initialiser, ...] = (WardStarts(), KMeansPlusPlusStarts(search.restarts or 1))
+    if config.learned_start:
+        starts = (*starts, LearnedStart())
+    choose = search.choose
+    if choose == "auto":
+        choose = "bound" if model.choice is None else "learned"
+    elif choose == "learned" and model.choice is None:
+        raise ValueError("choose='learned': this model has not learned to choose; use choose='bound'")
+    return Pipeline(starts, AdaptiveRefinement(), SELECTORS[choose](), search.effective_rows, rounds=2, centred=True)
+
+
+def paper_pipeline(
+    starts: int = PAPER_STARTS,
+    tol: float | None = CONVERGED_TOL,
+    steps: int | None = None,
+    effective_rows: float | None = None,
+) -> Pipeline:
+    """Return the paper's pipeline, from one or several starts, selected by the bound.
+
+    The first start is the model's own (by its task network, or random), the others are k-means++ seeds, from as many as
+    there may be clusters down to two. ``starts=1, tol=None, steps=T`` is Algorithm 1 as printed.
+    """
+    for name, value in (("starts", starts), ("steps", steps)):
+        if value is not None and value < 1:
+            raise ValueError(f"{name}={value!r}: it must be a whole number of 1 or more")
+    refine = Refinement(CONVERGED_STEPS if steps is None else steps, tol)
+    initialise: tuple[Initialiser, ...] = (LearnedStart(),)
+    if starts > 1:
+        initialise = (*initialise, KMeansPlusPlusStarts())
+    return Pipeline(initialise, refine, BestBound(), effective_rows, partial(spread_numbers, starts=starts - 1))
+
+
+def spread_numbers(limit: int, starts: int) -> list[int]:
+    """Return the numbers of seeds of several starts, evenly from ``limit`` down to two."""
+    return seed_numbers(limit, starts) or [limit]

@@ -1,0 +1,93 @@
+"""Third stage: which of several candidate clusterings is best, by the evidence or as was learned.
+
+Bounds choose by a fixed rule. The learned selector is a small network that scores candidates by their features, trained
+on tasks of known categories so that the candidate with the highest score has a high ARI.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+from scipy.spatial.distance import cdist
+
+from metaclust.inference.features import describe
+from metaclust.inference.stages import Candidate, Floats, Initial, Labels, Refiner, Sample, Selector, in_order
+from metaclust.model.clustering_model import ClusteringModel
+
+
+@dataclass(frozen=True)
+class BestBound:
+    """The candidate with the highest evidence lower bound."""
+
+    name: ClassVar[str] = "bound"
+
+    def scores(self, model: ClusteringModel, sample: Sample, candidates: Sequence[Candidate]) -> Floats:
+        return np.array([candidate.bound for candidate in candidates])
+
+    def finish(self, model: ClusteringModel, sample: Sample, best: Candidate, refine: Refiner) -> Candidate:
+        return best
+
+
+@dataclass(frozen=True)
+class MergedBound(BestBound):
+    """The candidate with the highest bound, with neighbouring clusters merged as long as the bound rises."""
+
+    def finish(self, model: ClusteringModel, sample: Sample, best: Candidate, refine: Refiner) -> Candidate:
+        return merged(model, sample, best, refine)
+
+
+@dataclass(frozen=True)
+class LearnedSelector:
+    """The candidate that the model's selector network scores highest."""
+
+    name: ClassVar[str] = "learned"
+
+    def scores(self, model: ClusteringModel, sample: Sample, candidates: Sequence[Candidate]) -> Floats:
+        if model.choice is None:
+            raise ValueError("choose='learned': this model has not learned to choose; use choose='bound'")
+        return model.choice.scores(features_of(model, sample, candidates))
+
+    def finish(self, model: ClusteringModel, sample: Sample, best: Candidate, refine: Refiner) -> Candidate:
+        return best
+
+
+SELECTORS: dict[str, Callable[[], Selector]] = {"bound": MergedBound, "learned": LearnedSelector}
+
+
+def features_of(model: ClusteringModel, sample: Sample, candidates: Sequence[Candidate]) -> Floats:
+    """Return (candidates, features), what the learned selector sees."""
+    bounds = [candidate.bound / (candidate.weight * len(sample)) for candidate in candidates]
+    return describe(sample.z, [candidate.labels for candidate in candidates], model.expected_variance, bounds)
+
+
+def merged(model: ClusteringModel, sample: Sample, candidate: Candidate, refine: Refiner) -> Candidate:
+    """The candidate, or what becomes of it when neighbours are merged that the bound prefers merged.
+
+    In each round every cluster and its nearest are merged on trial, and the best of these is kept if its bound is
+    higher. From where this ends the inference goes on; its end is taken if its bound is higher, too.
+    """
+    labels, bound = candidate.labels, candidate.bound
+    while labels.max() > 0:
+        trials = [in_order(np.where(labels == one, other, labels)) for one, other in neighbours(sample.z, labels)]
+        bounds = refine.bounds(model, sample, trials, candidate.weight)
+        best = int(np.argmax(bounds))
+        if bounds[best] <= bound:
+            break
+        labels, bound = trials[best], bounds[best]
+    if labels is candidate.labels:
+        return candidate
+    (end,) = refine(model, sample, [Initial(labels)])
+    (bound,) = refine.bounds(model, sample, [end.labels], candidate.weight)
+    return max(candidate, replace(end, bound=bound, weight=candidate.weight), key=lambda one: one.bound)
+
+
+def neighbours(z: Floats, labels: Labels) -> list[tuple[int, int]]:
+    """Each cluster and the one whose mean is nearest to its own, each pair once."""
+    centres = np.stack([z[labels == cluster].mean(0) for cluster in range(labels.max() + 1)])
+    apart = cdist(centres, centres)
+    np.fill_diagonal(apart, np.inf)
+    nearest = apart.argmin(1).tolist()
+    return sorted({(min(pair), max(pair)) for pair in enumerate(nearest)})
