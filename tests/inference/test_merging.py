@@ -1,11 +1,14 @@
 """Merging of clusters by the bound."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sklearn.metrics import adjusted_rand_score
 
-from metaclust.inference.candidates import Starts, candidates_from
-from metaclust.inference.merging import merged, neighbours
+from metaclust.inference.refine import AdaptiveRefinement
+from metaclust.inference.select import merged, neighbours
+from metaclust.inference.stages import Initial, Sample, in_order
 from metaclust.model.clustering_model import ClusteringModel
 from metaclust.model.config import ModelConfig
 
@@ -23,14 +26,21 @@ def mixture():
     return model
 
 
+def candidate_and_merged(model, z, labels):
+    refine, sample = AdaptiveRefinement(), Sample.of(z)
+    (candidate,) = refine(model, sample, [Initial(in_order(labels))])
+    (bound,) = refine.bounds(model, sample, [candidate.labels], 1.0)
+    candidate = replace(candidate, bound=bound)
+    return candidate, merged(model, sample, candidate, refine)
+
+
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("clusters", [1, 3, 6])
 def test_halves_of_a_cluster_become_one(seed, clusters):
     z, y = blobs(seed, clusters)
     halves = 2 * y + (np.arange(len(y)) % 2)
     model = mixture()
-    (parted,) = candidates_from(model, z, Starts([halves], 2 * clusters), None, 1.0)
-    whole = merged(model, z, parted)
+    parted, whole = candidate_and_merged(model, z, halves)
     assert whole.bound >= parted.bound
     assert adjusted_rand_score(y, whole.labels) > 0.98
     assert whole.labels.max() + 1 == clusters
@@ -39,8 +49,8 @@ def test_halves_of_a_cluster_become_one(seed, clusters):
 def test_what_is_apart_stays_apart():
     z, y = blobs(1, 4)
     model = mixture()
-    (found,) = candidates_from(model, z, Starts([y], 4), None, 1.0)
-    assert merged(model, z, found) is found
+    found, same = candidate_and_merged(model, z, y)
+    assert same is found
 
 
 def test_neighbours_are_found_by_comparing_all_pairs():

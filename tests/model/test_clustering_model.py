@@ -118,7 +118,7 @@ def test_a_trajectory_ends_where_variational_bayes_does(mean_covariance, compone
     logits = model.initial_logits(z, mask)
     expected = variational_bayes(z, logits, 4, alpha, mean_covariance, components, mask)
     torch.testing.assert_close(model.trajectory(z, logits, mask)[-1], expected.r)
-    torch.testing.assert_close(model.infer(z, mask, starts=1, tol=None).r, expected.r)
+    torch.testing.assert_close(model.infer(z, mask).r, expected.r)
 
 
 def test_inference_by_em_is_expectation_maximization():
@@ -126,7 +126,7 @@ def test_inference_by_em_is_expectation_maximization():
     model = small_model(inference="em")
     expected = expectation_maximization(z, model.initial_logits(z, mask), 4, mask=mask)
     torch.testing.assert_close(trajectory(model, z, mask)[-1], expected.r)
-    torch.testing.assert_close(model.infer(z, mask, starts=1, tol=None).bound, expected.bound)
+    torch.testing.assert_close(model.infer(z, mask).bound, expected.bound)
 
 
 @pytest.mark.parametrize("inference", ["vb", "em"])
@@ -135,11 +135,11 @@ def test_padded_tasks_are_clustered_as_each_task_alone(inference):
     z, mask = padded_tasks(sizes)
     model = small_model(inference=inference)
     r = trajectory(model, z, mask)
-    posterior = model.infer(z, mask, starts=1)
+    posterior = model.infer(z, mask, tol=1e-5, steps=200)
     for task, size in enumerate(sizes):
         alone = z[task, :size]
         torch.testing.assert_close(r[:, task, :size], trajectory(model, alone))
-        torch.testing.assert_close(posterior.bound[task], model.infer(alone, starts=1).bound)
+        torch.testing.assert_close(posterior.bound[task], model.infer(alone, tol=1e-5, steps=200).bound)
 
 
 def test_a_random_start_has_no_task_network_and_follows_torchs_seed():
@@ -154,30 +154,11 @@ def test_a_random_start_has_no_task_network_and_follows_torchs_seed():
     assert not torch.equal(runs[0], runs[2])
 
 
-@pytest.mark.parametrize("inference", ["vb", "em"])
-@pytest.mark.parametrize("tol", [None, 1e-5])
-def test_more_starts_never_lower_the_bound_of_any_task(inference, tol):
-    z, mask = padded_tasks((30, 25, 30, 12))
-    model = small_model(inference=inference)
-    one = model.infer(z, mask, starts=1, tol=tol).exact_bound
-    for starts in (2, 5, 10):
-        more = model.infer(z, mask, starts=starts, tol=tol, generator=torch.Generator().manual_seed(0)).exact_bound
-        assert (more >= one).all()
-    assert (more > one).any()
-
-
-def test_several_starts_follow_the_generator():
-    z, _ = padded_tasks((30,))
-    model = small_model()
-    one, other = (model.infer(z, starts=4, generator=torch.Generator().manual_seed(3)) for _ in range(2))
-    assert torch.equal(one.r, other.r)
-
-
 def test_with_a_tolerance_inference_goes_on_until_the_bound_rests():
     z, mask = padded_tasks((30, 25))
     model = small_model()
-    rested = model.infer(z, mask, starts=1, tol=1e-9)
-    further = model.infer(z, mask, starts=1, tol=None, steps=300)
+    rested = model.infer(z, mask, tol=1e-9, steps=200)
+    further = model.infer(z, mask, steps=300)
     torch.testing.assert_close(rested.bound, further.bound, rtol=1e-5, atol=1e-3)
     assert (rested.steps > model.config.steps).any()
     assert (rested.steps <= 200).all()
@@ -186,14 +167,12 @@ def test_with_a_tolerance_inference_goes_on_until_the_bound_rests():
 @pytest.mark.parametrize("steps", [1, 7])
 def test_infer_takes_the_steps_it_is_told(steps):
     z, _ = padded_tasks((8,))
-    assert small_model().infer(z, steps=steps, tol=None).steps.tolist() == [steps]
+    assert small_model().infer(z, steps=steps).steps.tolist() == [steps]
 
 
-@pytest.mark.parametrize("arguments", [{"starts": 0}, {"steps": 0}], ids=str)
-def test_infer_names_a_wrong_argument(arguments):
-    name = next(iter(arguments))
-    with pytest.raises(ValueError, match=f"{name}=0"):
-        small_model().infer(torch.randn(4, 3), **arguments)
+def test_infer_names_a_wrong_argument():
+    with pytest.raises(ValueError, match="steps=0"):
+        small_model().infer(torch.randn(4, 3), steps=0)
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -201,11 +180,11 @@ def test_infer_and_transform_are_without_dropout_and_leave_the_mode_as_it_was(tr
     model = small_model(dropout=0.5).train(training)
     x = torch.randn(6, 6)
     z = model.transform(x)
-    r = model.infer(z, starts=1).r
+    r = model.infer(z).r
     assert model.training is training
     assert {module.training for module in model.modules()} == {training}
     assert torch.equal(z, model.transform(x))
-    assert torch.equal(r, model.infer(z, starts=1).r)
+    assert torch.equal(r, model.infer(z).r)
     assert not z.requires_grad
 
 
@@ -280,7 +259,7 @@ def test_a_users_own_encoder_is_trained_and_used():
     assert all(not torch.equal(old, new) for old, new in zip(before, model.encoder.parameters(), strict=True))
     z = model.transform(x[:10])
     assert trajectory(model, z).shape == (5, 10, 5)
-    torch.testing.assert_close(model.infer(z, starts=2).r.sum(-1), torch.ones(10))
+    torch.testing.assert_close(model.infer(z).r.sum(-1), torch.ones(10))
 
 
 @pytest.mark.parametrize("encoder", [Sequence(width=4), nn.Flatten(0), nn.Identity()], ids=str)

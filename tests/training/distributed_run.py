@@ -71,9 +71,7 @@ def problem(case):
     # One task alone: the pretraining is divided by rows.
     wide = replace(sampler, n_categories=(20, 20), rows=5, imbalanced=False, tasks=1)
     validation = replace(sampler, categories=np.arange(20, 30), augment=None).fixed(VALIDATION)
-    config = TrainingConfig(
-        pretrain_steps=pretrain_steps, steps=steps, learning_rate=0.01, validate_every=10, validation_starts=3
-    )
+    config = TrainingConfig(pretrain_steps=pretrain_steps, steps=steps, learning_rate=0.01, validate_every=10)
     return model, sampler, wide, validation, config
 
 

@@ -7,6 +7,8 @@ from sklearn.metrics import adjusted_rand_score
 from torch import nn
 
 from metaclust import ClusteringModel, Evaluation, ModelConfig, TaskSampler, evaluate
+from metaclust.inference.cluster import cluster_array
+from metaclust.inference.pipeline import Search, paper_pipeline
 
 
 class Counting(nn.Module):
@@ -38,20 +40,44 @@ def some_tasks(x, y):
 
 @pytest.mark.parametrize("initial", ["network", "random"])
 @pytest.mark.parametrize("starts", [1, 4])
-def test_the_index_is_scikit_learns_for_the_most_likely_clusters(initial, starts):
+def test_the_index_is_scikit_learns_for_the_selected_clusters(initial, starts):
     x, y = blobs()
     tasks = some_tasks(x, y)
     model = clustering_model(initial=initial)
-    result = evaluate(model, x, tasks, starts=starts, steps=30, seed=3, block=1)
-    torch.manual_seed(3)
-    generator = torch.Generator().manual_seed(3)
+    pipeline = paper_pipeline(starts, steps=30)
+    result = evaluate(model, x, tasks, pipeline=pipeline, seed=3)
     for task, ari, found, true in zip(tasks, result.ari, result.found, result.true, strict=True):
-        z = model.transform(x[task.rows])[None]
-        posterior = model.infer(z, starts=starts, steps=30, generator=generator)
-        labels = posterior.r[0].argmax(-1).numpy()
+        torch.manual_seed(3)
+        z = model.transform(x[task.rows]).numpy()
+        labels = pipeline(model, pipeline.sample(z), 6, 3).best.labels
         assert ari == pytest.approx(adjusted_rand_score(task.labels, labels), abs=1e-12)
         assert (found, true) == (len(np.unique(labels)), len(np.unique(y[task.rows])))
     assert len(np.unique(result.ari)) > 1
+
+
+def test_by_default_tasks_are_clustered_as_the_estimator_does():
+    x, y = blobs()
+    tasks = some_tasks(x, y)
+    model = clustering_model(learn_prior=True)
+    result = evaluate(model, x, tasks)
+    for task, ari in zip(tasks, result.ari, strict=True):
+        _, labels, _ = cluster_array(model, model.transform(x[task.rows]).numpy(), Search(6))
+        assert ari == pytest.approx(adjusted_rand_score(task.labels, labels), abs=1e-12)
+
+
+@pytest.mark.parametrize("inference", ["vb", "em"])
+@pytest.mark.parametrize("tol", [None, 1e-5])
+def test_more_starts_never_lower_the_bound_of_any_task(inference, tol):
+    x, y = blobs()
+    model = clustering_model(inference=inference)
+    better = []
+    for task in some_tasks(x, y):
+        z = model.transform(x[task.rows]).numpy()
+        ends = [paper_pipeline(starts, tol, 40) for starts in (1, 5, 10)]
+        one, more, most = (end(model, end.sample(z), 6).best.bound for end in ends)
+        assert min(more, most) >= one
+        better.append(most > one)
+    assert any(better)
 
 
 def test_separated_categories_are_found():
@@ -82,24 +108,11 @@ def test_the_seed_alone_decides(initial):
     x, y = blobs()
     tasks = some_tasks(x, y)
     model = clustering_model(initial=initial)
-    one = evaluate(model, x, tasks, starts=3)
+    one = evaluate(model, x, tasks, pipeline=paper_pipeline(3))
     torch.manual_seed(99)
-    again = evaluate(model, x, tasks, starts=3)
+    again = evaluate(model, x, tasks, pipeline=paper_pipeline(3))
     assert one.ari.tolist() == again.ari.tolist()
     assert one.found.tolist() == again.found.tolist()
-
-
-def test_neither_the_size_of_the_blocks_nor_padding_changes_anything():
-    x, y = blobs()
-    tasks = some_tasks(x, y)
-    model = clustering_model()
-    with torch.no_grad():
-        # So that the first cluster stays empty: padding must not count as a row of it.
-        model.task_network.f_r[-1].bias[0] = -1e4
-    whole, parts, single = (evaluate(model, x, tasks, starts=1, steps=30, block=block) for block in (64, 3, 1))
-    for other in (parts, single):
-        np.testing.assert_allclose(whole.ari, other.ari, atol=1e-12)
-        assert whole.found.tolist() == other.found.tolist()
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -107,18 +120,24 @@ def test_the_callers_random_numbers_and_mode_are_left_alone(training):
     x, y = blobs()
     model = clustering_model(initial="random").train(training)
     state = torch.get_rng_state()
-    evaluate(model, x, some_tasks(x, y), starts=2)
+    evaluate(model, x, some_tasks(x, y), pipeline=paper_pipeline(2))
     assert torch.equal(torch.get_rng_state(), state)
     assert model.training is training
 
 
-def test_the_papers_way_takes_the_models_steps():
+def test_the_papers_way_takes_the_steps_it_is_given_from_the_models_own_start():
     x, y = blobs()
     tasks = some_tasks(x, y)
     model = clustering_model(steps=2)
-    two, papers, many = (
-        evaluate(model, x, tasks, starts=1, **options)
-        for options in ({"tol": None, "steps": 2}, {"tol": None}, {"tol": 1e-8})
-    )
-    assert two.ari.tolist() == papers.ari.tolist()
+    two, many = (evaluate(model, x, tasks, pipeline=paper_pipeline(1, None, steps)) for steps in (2, 50))
+    for task, ari in zip(tasks, two.ari, strict=True):
+        labels = model.infer(model.transform(x[task.rows])).r.argmax(-1).numpy()
+        assert ari == pytest.approx(adjusted_rand_score(task.labels, labels), abs=1e-12)
     assert two.ari.tolist() != many.ari.tolist()
+
+
+@pytest.mark.parametrize("arguments", [{"starts": 0}, {"steps": 0}], ids=str)
+def test_a_wrong_argument_of_the_pipeline_is_named(arguments):
+    name = next(iter(arguments))
+    with pytest.raises(ValueError, match=f"{name}=0"):
+        paper_pipeline(**arguments)

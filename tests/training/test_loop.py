@@ -20,9 +20,12 @@ from metaclust import (
     soft_ari,
     train,
 )
+from metaclust.objectives.ari import LimitedGradient
 from metaclust.training import loop as training
+from metaclust.training import losses
+from metaclust.training import optimizer as optimizers
 
-SHORT = TrainingConfig(pretrain_steps=4, steps=6, validate_every=2, validation_starts=1)
+SHORT = TrainingConfig(pretrain_steps=4, steps=6, validate_every=2)
 
 
 def blobs(categories=30, rows=12, seed=0):
@@ -67,15 +70,15 @@ def mean_loss(loss, model, *settings):
 def test_pretraining_lowers_the_prototypical_loss():
     config = replace(SHORT, pretrain_steps=60, steps=0, learning_rate=0.01)
     model = new_model()
-    before = mean_loss(training.proto_loss, model)
+    before = mean_loss(losses.proto_loss, model)
     quiet(model, None, config)
-    assert mean_loss(training.proto_loss, model) < 0.5 * before
+    assert mean_loss(losses.proto_loss, model) < 0.5 * before
 
 
 def test_pretraining_tells_the_categories_of_all_tasks_of_a_batch_apart():
     model = new_model().eval()
     batch = SAMPLER.batch(0)
-    loss, parts = training.proto_loss(model, batch)
+    loss, parts = losses.proto_loss(model, batch)
     category = torch.from_numpy(Y)[(batch.x[:, None] == X).all(-1).int().argmax(-1)]
     assert len(category.unique()) > batch.y.max() + 1
     torch.testing.assert_close(loss, prototypical_loss(model.encode(batch.x), category))
@@ -104,9 +107,9 @@ def test_the_pretrained_model_is_kept_beside_the_run(tmp_path):
 def test_training_lowers_its_loss_and_clusters_new_categories_better_than_the_pretrained_start():
     config = replace(SHORT, pretrain_steps=20, steps=60, learning_rate=0.01, validate_every=20)
     model = new_model()
-    before = mean_loss(training.ari_loss, model, config)
+    before = mean_loss(losses.ari_loss, model, config)
     state = quiet(model, config=config)
-    assert mean_loss(training.ari_loss, model, config) < 0.7 * before
+    assert mean_loss(losses.ari_loss, model, config) < 0.7 * before
     assert state.best > state.proto_start + 0.15
     assert state.best == max(ari for _, ari in state.validations)
     assert training.validate(model, X, VALIDATION, config) == state.best
@@ -183,10 +186,10 @@ def test_without_validation_the_last_weights_are_kept():
     for step in range(10):
         if step in (0, 4):
             optimizer = torch.optim.Adam(same.parameters(), fused=True)
-        torch.manual_seed(training.step_seed(0, step))
-        optimizer.param_groups[0]["lr"] = training.learning_rate(SHORT, step)
+        torch.manual_seed(optimizers.step_seed(0, step))
+        optimizer.param_groups[0]["lr"] = optimizers.learning_rate(SHORT, step)
         batch = SAMPLER.batch(step)
-        loss, _ = training.proto_loss(same, batch) if step < 4 else training.ari_loss(same, batch, SHORT)
+        loss, _ = losses.proto_loss(same, batch) if step < 4 else losses.ari_loss(same, batch, SHORT)
         optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(same.parameters(), SHORT.clip)
@@ -210,7 +213,7 @@ def test_the_papers_objective_is_the_index_after_the_last_step():
     batch = SAMPLER.batch(0)
     z = batch.pad(model.encode(batch.x))
     r = model.trajectory(z, model.initial_logits(z, batch.mask), batch.mask)[-1]
-    loss, parts = training.ari_loss(model, batch, config)
+    loss, parts = losses.ari_loss(model, batch, config)
     torch.testing.assert_close(loss, 1 - soft_ari(r, batch.y, batch.mask).mean())
     assert parts["loss"] == pytest.approx(1 - parts["ari"])
 
@@ -223,8 +226,8 @@ def test_the_default_objective_is_the_mean_over_all_steps_and_some_proto(distanc
     z = batch.pad(model.encode(batch.x))
     r = model.trajectory(z, model.initial_logits(z, batch.mask), batch.mask)
     index = torch.stack([soft_ari(step, batch.y, batch.mask, distance).mean() for step in r])
-    proto, _ = training.proto_loss(model, batch)
-    loss, parts = training.ari_loss(model, batch, config)
+    proto, _ = losses.proto_loss(model, batch)
+    loss, parts = losses.ari_loss(model, batch, config)
     torch.testing.assert_close(loss, 1 - index.mean() + config.proto_weight * proto)
     assert parts["ari"] == pytest.approx(index[-1].item())
     assert parts["proto"] == pytest.approx(proto.item())
@@ -240,14 +243,14 @@ def test_the_default_objective_goes_through_the_best_of_the_networks_and_of_seve
     r = model.trajectory(z, logits, batch.mask, config.seeded)
     r = torch.cat((logits.softmax(-1)[None], r[1:]))
     torch.manual_seed(1)
-    loss, _ = training.ari_loss(model, batch, config)
+    loss, _ = losses.ari_loss(model, batch, config)
     torch.testing.assert_close(loss, 1 - soft_ari(r, batch.y, batch.mask).mean())
 
 
 def test_the_gradient_of_one_task_is_limited_and_that_of_the_others_is_not_changed():
     z = torch.randn(3, 4, 2, requires_grad=True)
     weight = torch.tensor([1e-3, 1.0, 50.0])[:, None, None] * torch.randn(3, 4, 2)
-    (training.LimitedGradient.apply(z, 0.5) * weight).sum().backward()
+    (LimitedGradient.apply(z, 0.5) * weight).sum().backward()
     norm = weight.flatten(1).norm(dim=1)
     assert norm[0] < 0.5 < norm[1]
     torch.testing.assert_close(z.grad[0], weight[0])
@@ -256,7 +259,7 @@ def test_the_gradient_of_one_task_is_limited_and_that_of_the_others_is_not_chang
 
 def test_the_learning_rate_rises_and_then_falls_along_half_a_cosine_in_each_phase():
     config = TrainingConfig(pretrain_steps=1000, steps=2000, learning_rate=0.1)
-    rates = [training.learning_rate(config, step) for step in range(3000)]
+    rates = [optimizers.learning_rate(config, step) for step in range(3000)]
     for phase in (rates[:1000], rates[1000:]):
         assert phase[0] == pytest.approx(0.1 / 100)
         assert phase[len(phase) // 2] == pytest.approx(0.1 * 0.505)
@@ -268,18 +271,18 @@ def test_the_learning_rate_rises_and_then_falls_along_half_a_cosine_in_each_phas
 
 def test_the_learning_rate_of_a_short_phase_is_positive_and_at_most_that_asked_for():
     config = TrainingConfig(pretrain_steps=1, steps=3, learning_rate=0.1)
-    assert all(0 < training.learning_rate(config, step) <= 0.1 for step in range(4))
+    assert all(0 < optimizers.learning_rate(config, step) <= 0.1 for step in range(4))
 
 
 def test_a_constant_learning_rate_is_constant():
     config = TrainingConfig(pretrain_steps=10, steps=20, learning_rate=0.1, schedule="constant")
-    assert {training.learning_rate(config, step) for step in range(30)} == {0.1}
+    assert {optimizers.learning_rate(config, step) for step in range(30)} == {0.1}
 
 
 def encoder_gradient(model, config):
     """The norm of the gradient that a step of training would follow, in the encoder."""
     model.zero_grad()
-    training.ari_loss(model, SAMPLER.batch(0), config)[0].backward()
+    losses.ari_loss(model, SAMPLER.batch(0), config)[0].backward()
     return float(model.encoder.weight.grad.norm())
 
 
@@ -296,7 +299,7 @@ def test_a_collapsed_encoder_is_a_dead_end_of_the_last_step_and_near_it_the_defa
     assert encoder_gradient(nearly_collapsed(0.0), papers) == 0
     near = nearly_collapsed(1e-3)
     z = near.transform(X[:30])
-    assert len(near.infer(z, starts=1, tol=None).r.argmax(-1).unique()) == 1
+    assert len(near.infer(z).r.argmax(-1).unique()) == 1
     assert encoder_gradient(near, papers) < 1e-5
     assert encoder_gradient(near, default) > 1e-4
 
@@ -347,7 +350,6 @@ WRONG = [
     ({"steps": 1.5}, "steps=1.5"),
     ({"steps": True}, "steps=True"),
     ({"validate_every": 0}, "validate_every=0"),
-    ({"validation_starts": 0}, "validation_starts=0"),
     ({"learning_rate": 0.0}, "learning_rate=0.0"),
     ({"learning_rate": float("nan")}, "learning_rate=nan"),
     ({"proto_weight": -0.1}, "proto_weight=-0.1"),

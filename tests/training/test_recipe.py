@@ -14,12 +14,13 @@ from metaclust import DataWarning, MetaClusterer
 from metaclust.data.sparse import SparseRows, of_unit_length
 from metaclust.inference import calibrate as calibration
 from metaclust.inference.calibrate import Unseen, calibrated_prior, draw_task, other_task
-from metaclust.inference.search import Search, find_clusters, untried_near
+from metaclust.inference.cluster import cluster_array
+from metaclust.inference.pipeline import Search
 from metaclust.model.checkpoint import load_model, save_model
 from metaclust.model.clustering_model import ClusteringModel
 from metaclust.model.config import ModelConfig
 from metaclust.model.encoders.residual import ResidualEncoder
-from metaclust.training import recipe
+from metaclust.training import prior, recipe
 from metaclust.training.episodes import TaskSampler
 
 WIDTH = 12
@@ -41,10 +42,14 @@ SMALL = {"progress": False, "pretrain_steps": 60, "steps": 0, "choice_tasks": 40
 def _short():
     """Shorter than it should be in earnest; and the checks of types would take most of the time."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(recipe, "RESIDUAL_STEPS", 60)
-        patch.setattr(recipe, "PRIOR_TASKS", 6)
+        patch.setitem(recipe.STEPS, "residual", (60, 0))
+        patch.setattr(prior, "PRIOR_TASKS", 6)
         patch.setattr(jaxtyping.config, "jaxtyping_disable", True)
         yield
+
+
+def unseen(z, y):
+    return Unseen(z, y, ClusteringModel(ModelConfig((z.shape[1],), z.shape[1], learn_prior=True)))
 
 
 @pytest.fixture(scope="module")
@@ -128,8 +133,8 @@ def test_rows_of_unit_length_are_known():
 
 def test_the_prior_starts_at_the_papers_and_is_learned():
     model = ClusteringModel(ModelConfig((3,), representation=3, learn_prior=True, alpha=2.0))
-    prior = model.prior
-    assert (prior.mean_precision.item(), prior.shape.item(), prior.rate.item()) == (1, 1, 1)
+    start = model.prior
+    assert (start.mean_precision.item(), start.shape.item(), start.rate.item()) == (1, 1, 1)
     assert model.alpha.item() == pytest.approx(2)
     z = torch.randn(2, 9, 3)
     model.trajectory(z, model.initial_logits(z))[-1].square().sum().backward()
@@ -146,7 +151,7 @@ def test_the_moments_of_categories_make_the_prior():
     rng = np.random.default_rng(0)
     y = np.repeat(np.arange(300), 50)
     z = 3 * rng.normal(size=(300, 6))[y] + 0.5 * rng.normal(size=(len(y), 6))
-    found = calibrated_prior([Unseen(z[y < 100], y[y < 100]), Unseen(z[y >= 100], y[y >= 100])], prior_rows=10)
+    found = calibrated_prior([unseen(z[y < 100], y[y < 100]), unseen(z[y >= 100], y[y >= 100])], prior_rows=10)
     assert found["shape"] == 30
     assert found["rate"] / found["shape"] == pytest.approx(0.25, rel=0.03)
     assert 1 / found["mean_precision"] == pytest.approx(9, rel=0.1)
@@ -154,7 +159,7 @@ def test_the_moments_of_categories_make_the_prior():
 
 def test_tasks_are_of_all_kinds():
     x, y = directions(40, 60, 0)
-    drawn = [draw_task(Unseen(x.astype(float), y), np.random.default_rng(i))[1] for i in range(300)]
+    drawn = [draw_task(unseen(x.astype(float), y), np.random.default_rng(i))[1] for i in range(300)]
     numbers = np.array([len(np.unique(task)) for task in drawn])
     assert numbers.min() == 1
     assert numbers.max() > 30
@@ -167,7 +172,7 @@ def test_tasks_are_of_all_kinds():
 def test_some_tasks_are_of_categories_that_are_alike(monkeypatch):
     centres = np.arange(40.0)
     y = np.repeat(np.arange(40), 10)
-    part = Unseen(centres[y][:, None], y)
+    part = unseen(centres[y][:, None], y)
 
     def span():
         drawn = [np.unique(draw_task(part, np.random.default_rng(i))[1]) for i in range(200)]
@@ -198,7 +203,7 @@ def test_in_other_tasks_categories_lie_nearer_and_keep_their_form(seed):
 def test_the_centres_are_the_means_of_categories():
     x, y = directions(6, 7, 5)
     order = np.random.default_rng(0).permutation(len(y))
-    categories, centres = Unseen(x[order].astype(float), 3 * y[order]).centres
+    categories, centres = unseen(x[order].astype(float), 3 * y[order]).centres
     np.testing.assert_array_equal(categories, 3 * np.arange(6))
     np.testing.assert_allclose(centres, [x[y == k].astype(float).mean(0) for k in range(6)])
 
@@ -228,7 +233,7 @@ def test_unseen_categories_are_found_and_their_number(learned):
 
 def test_decisions_say_what_and_why(learned):
     said = " ".join(learned.decisions_)
-    assert "The encoder is 'residual', as was asked for." in said
+    assert "The encoder is 'residual', as requested." in said
     assert "trained on all 24 categories" in said
     assert re.search(r"The prior is that of .*, and a cluster counts as \d+\.0 rows", said)
     assert "learned from 40 tasks of 24 categories that the encoder had not seen" in said
@@ -261,9 +266,7 @@ def test_more_clusters_than_in_any_task(learned):
 
 
 def test_of_very_many_rows_a_sample_chooses(learned, monkeypatch):
-    import metaclust.inference.search as search
-
-    monkeypatch.setattr(search, "CHOOSING_ROWS", 100)
+    monkeypatch.setattr("metaclust.inference.cluster.SAMPLE_ROWS", 100)
     x, y = directions(4, 100, 6)
     found = learned.cluster(x)
     assert found.probabilities.shape[0] == 400
@@ -288,7 +291,9 @@ def test_few_rows_and_equal_rows(learned, rows):
 def test_the_encoder_is_chosen_by_validation_categories():
     x, y = directions(15, 12, 0)
     model = MetaClusterer(**{**SMALL, "pretrain_steps": 2}).fit(x, y)
-    assert model.decisions_[0].startswith("The encoder is 'residual': on categories kept from training, Ward's method")
+    assert model.decisions_[0].startswith(
+        "The encoder is 'residual': on categories held out from training, Ward's method"
+    )
 
 
 @pytest.mark.parametrize(("unit", "kind"), [(True, "residual"), (False, "network")])
@@ -302,7 +307,7 @@ def test_without_validation_embeddings_are_known_by_their_length(unit, kind):
 def test_few_categories_leave_the_choice_to_the_bound():
     model = MetaClusterer(**{**SMALL, "pretrain_steps": 2}, encoder="network").fit(*directions(8, 8, 0))
     assert model.model_.choice is None
-    assert "chosen by the bound: to learn to choose takes 6 categories" in model.decisions_[-1]
+    assert "selected by the evidence lower bound: learning to select takes 6 categories" in model.decisions_[-1]
     with pytest.raises(ValueError, match="choose='learned': this model has not learned to choose"):
         model.set_params(choose="learned").cluster(directions(3, 5, 1)[0])
 
@@ -333,15 +338,10 @@ def test_settings_that_cannot_be(setting, message):
         MetaClusterer(**setting).fit(*directions(3, 4, 0))
 
 
-def test_numbers_near_the_best_that_were_not_tried():
-    assert untried_near(14, [1, 12, 14, 16]) == [13, 15]
-    assert untried_near(3, [1, 2, 3, 4]) == []
-    assert untried_near(20, [18, 20]) == [19]
-
-
 def test_weights_of_a_choice_survive_a_model_file(tmp_path, learned):
     save_model(learned.model_, tmp_path / "m.safetensors")
     again, _ = load_model(tmp_path / "m.safetensors")
     z = learned.transform(directions(4, 10, 2)[0])
-    one, two = (find_clusters(model, z, Search(10, restarts=1)) for model in (learned.model_, again))
-    np.testing.assert_array_equal(one.labels, two.labels)
+    one, two = (cluster_array(model, z, Search(10)) for model in (learned.model_, again))
+    np.testing.assert_array_equal(one[1], two[1])
+    assert one[0].starts == two[0].starts

@@ -53,7 +53,6 @@ def run(folder, kind, pretrain_steps=PRETRAIN, steps=STEPS, resume=True):
         learning_rate=0.01,
         seeded=2,
         validate_every=EVERY,
-        validation_starts=2,
     )
     model, sampler, validation = problem(kind)
     state = train(model, sampler, validation, config, folder=folder, resume=resume, progress=False)
@@ -62,15 +61,16 @@ def run(folder, kind, pretrain_steps=PRETRAIN, steps=STEPS, resume=True):
 
 def crash_after(monkeypatch, name, step):
     """Let a function that the training calls at every step, or at every validation, stop the run at ``step``."""
-    original = getattr(training, name)
+    owner = training if name == "learning_rate" else training.Training
+    original = getattr(owner, name)
 
     def crashing(*arguments):
         result = original(*arguments)
-        if (arguments[1] if name == "learning_rate" else arguments[0].step) == step:
+        if (arguments[1] if name == "learning_rate" else arguments[0].state.step) == step:
             raise Crash
         return result
 
-    monkeypatch.setattr(training, name, crashing)
+    monkeypatch.setattr(owner, name, crashing)
 
 
 def metrics(folder):

@@ -51,7 +51,7 @@ class Refinement:
         bounds = [0.0] * len(clusterings)
         for group in batches([int(labels.max()) + 1 for labels in clusterings], len(sample)):
             some = [Initial(clusterings[place]) for place in group]
-            ends, _ = self.run(model, sample, some, weight, 1, None)
+            ends, _ = self.run(model, sample, some, weight, *self.comparing)
             for place, bound in zip(group, ends.exact_bound.cpu().tolist(), strict=True):
                 bounds[place] = bound
         return bounds
@@ -75,6 +75,11 @@ class Refinement:
         ends = model.from_starts(expanded, logits, steps, tol, weights, torch.tensor(factors).to(weights))
         return ends, factors
 
+    @property
+    def comparing(self) -> tuple[int, float | None]:
+        """Steps and tolerance from labels to the bounds by which candidates are compared."""
+        return self.steps, self.tol
+
     def variance_factor(self, model: ClusteringModel, sample: Sample, labels: Labels) -> float:
         """Return the variance to expect of clusters, as a multiple of that of the model's prior."""
         return 1.0
@@ -86,6 +91,11 @@ class AdaptiveRefinement(Refinement):
 
     New categories may be wider or narrower than the known ones, by which the prior was learned.
     """
+
+    @property
+    def comparing(self) -> tuple[int, float | None]:
+        # With a prior that was learned, one step from the labels of a candidate finds its bound.
+        return 1, None
 
     def variance_factor(self, model: ClusteringModel, sample: Sample, labels: Labels) -> float:
         return own_variance_factor(sample.z, labels, model.expected_variance)

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from metaclust._util.distributed import ALONE, Processes
 from metaclust.data.sparse import SparseRows
-from metaclust.inference.pipeline import Pipeline, pipeline_for
+from metaclust.inference.cluster import cluster_array
+from metaclust.inference.pipeline import Pipeline, Search
 from metaclust.model.clustering_model import ClusteringModel
 from metaclust.training.episodes import Task
 
@@ -117,16 +118,23 @@ def cluster_tasks(
     pipeline: Pipeline | None = None,
     seed: int = 0,
 ) -> list[NDArray[np.int64]]:
-    """Return the cluster of each row of each task, from the representations of all rows."""
-    pipeline = pipeline or pipeline_for(model)
-    values = z.double().cpu().numpy()
+    """Return the cluster of each row of each task, from the representations of all rows.
+
+    Without a ``pipeline``, as :meth:`MetaClusterer.cluster` finds them.
+    """
+    limit = model.config.max_clusters
+    search = Search(limit, effective_rows=model.config.effective_rows, seed=seed)
+    values = z.float().cpu().numpy()
     found = []
     with torch.random.fork_rng([]):
         for task in tasks:
             # A model without a task network draws its start.
             torch.manual_seed(seed)
-            sample = pipeline.sample(values[task.rows])
-            found.append(pipeline(model, sample, model.config.max_clusters, seed).best.labels)
+            rows = values[task.rows]
+            if pipeline is None:
+                found.append(cluster_array(model, rows, search)[1])
+            else:
+                found.append(pipeline(model, pipeline.sample(rows), limit, seed).best.labels)
     return found
 
 

@@ -49,9 +49,6 @@ class Objective:
     """Whether processes may share the tasks of a step; what their losses return then adds up."""
 
 
-ARI = Objective("ari", ari_loss, validate, divides=True)
-
-
 def train(
     model: ClusteringModel,
     sampler: TaskSampler,
@@ -94,7 +91,7 @@ def train(
         How the training went.
     """
     config = config or TrainingConfig()
-    objective = objective or ARI
+    objective = objective or Objective("ari", ari_loss, validate, divides=True)
     among = current()
     if config.steps and not objective.divides and among.world > 1:
         raise ValueError(f"objective={objective.name!r} cannot be divided over {among.world} processes: start one")
@@ -143,8 +140,6 @@ class Training:
             self.store or nullcontext(),
             Ahead(self.batch, self.total) as batches,
         ):
-            if self.state.proto_start is not None:
-                self.use_task_network(True)
             while not self.state.finished:
                 if self.state.step == self.config.pretrain_steps and self.state.proto_start is None:
                     self.start_second_phase()
@@ -157,7 +152,9 @@ class Training:
             self.save()
         if self.validation and self.state.best_step >= 0:
             self.model.load_state_dict(self.best)
-            self.use_task_network(self.state.best_step > self.config.pretrain_steps)
+            self.start_learned(self.state.best_step)
+        else:
+            self.start_learned(self.state.step)
         return self.state
 
     @property
@@ -221,15 +218,15 @@ class Training:
                 self.store.log(step=self.state.step, phase="proto-start", validation_ari=self.state.proto_start)
         if self.store:
             save_model(self.model, self.store.folder / "pretrained.safetensors")
-        self.use_task_network(True)
 
-    def use_task_network(self, trained: bool) -> None:
-        """Let the task network propose a start at prediction, if it has been trained on the continuous ARI."""
-        trained = trained and self.config.steps > 0 and self.objective is ARI
+    def start_learned(self, step: int) -> None:
+        """Let the task network of the weights of a step propose a start, if it was trained on the continuous ARI."""
+        trained = step > self.config.pretrain_steps and self.objective.loss is ari_loss
         learned = trained and self.model.task_network is not None
         self.model.config = replace(self.model.config, learned_start=learned)
 
     def validated(self) -> float:
+        self.start_learned(self.state.step)
         return self.objective.validate(self.model, self.sampler.x, self.validation, self.config)
 
     def keep_best(self, ari: float) -> bool:

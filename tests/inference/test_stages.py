@@ -1,4 +1,4 @@
-"""Candidates for many numbers of clusters."""
+"""The first two stages: starts for many numbers of clusters, and the candidates that inference makes of them."""
 
 import numpy as np
 import pytest
@@ -7,19 +7,11 @@ from scipy.spatial.distance import cdist
 from sklearn.cluster import AgglomerativeClustering
 from sklearn.metrics import adjusted_rand_score
 
-from metaclust.inference import candidates as module
-from metaclust.inference.candidates import (
-    STEPS,
-    candidate_numbers,
-    centred,
-    different,
-    find_candidates,
-    groups,
-    in_order,
-    own_width,
-    seeded_starts,
-    ward_starts,
-)
+from metaclust.inference import initialise, refine
+from metaclust.inference.initialise import candidate_numbers, seeded_labels, untried_near, ward_labels
+from metaclust.inference.pipeline import Search, pipeline_for
+from metaclust.inference.refine import STEPS, batches, own_variance_factor
+from metaclust.inference.stages import Initial, Sample, in_order
 from metaclust.mixture import Prior, component_family, vb_steps
 from metaclust.mixture.inference import run
 from metaclust.model.clustering_model import ClusteringModel
@@ -49,46 +41,61 @@ def test_numbers_rise_to_the_limit_by_an_eighth(limit):
 def test_ward_is_that_of_scikit_learn():
     z, _ = blobs(0)
     numbers = [1, 2, 3, 5, 9]
-    for number, labels in zip(numbers, ward_starts(z, numbers, np.random.default_rng(0)), strict=True):
+    for number, labels in zip(numbers, ward_labels(z, numbers, np.random.default_rng(0)), strict=True):
         expected = AgglomerativeClustering(number, linkage="ward").fit_predict(z)
         assert adjusted_rand_score(expected, labels) == 1
 
 
 def test_of_many_rows_ward_sees_a_sample(monkeypatch):
-    monkeypatch.setattr(module, "WARD_ROWS", 40)
+    monkeypatch.setattr(initialise, "WARD_ROWS", 40)
     z, y = blobs(1, rows=40)
-    (labels,) = ward_starts(z, [5], np.random.default_rng(0))
+    (labels,) = ward_labels(z, [5], np.random.default_rng(0))
     assert len(labels) == 200
     assert adjusted_rand_score(y, labels) > 0.9
 
 
 def test_seeds_are_as_many_as_asked_for():
     z, _ = blobs(2)
-    for number, labels in zip((1, 4, 100), seeded_starts(z, (1, 4, 100), np.random.default_rng(0)), strict=True):
+    for number, labels in zip((1, 4, 100), seeded_labels(z, (1, 4, 100), np.random.default_rng(0)), strict=True):
         assert len(np.unique(labels)) == number
 
 
 def test_rows_go_to_the_nearest_of_the_first_seeds(monkeypatch):
     z, _ = blobs(3)
     seeds = np.random.default_rng(1).permutation(z)[:7]
-    monkeypatch.setattr(module, "kmeans_plusplus", lambda *_, **__: (seeds, None))
+    monkeypatch.setattr(initialise, "kmeans_plusplus", lambda *_, **__: (seeds, None))
     numbers = (1, 2, 3, 7)
-    for number, labels in zip(numbers, seeded_starts(z, numbers, np.random.default_rng(0)), strict=True):
+    for number, labels in zip(numbers, seeded_labels(z, numbers, np.random.default_rng(0)), strict=True):
         np.testing.assert_array_equal(labels, cdist(z, seeds[:number]).argmin(1))
 
 
+def find_candidates(mixture, z, numbers, *, effective_rows, seed=0, weight=None, restarts=1):
+    pipeline = pipeline_for(mixture, Search(max(numbers), restarts=restarts, effective_rows=effective_rows))
+    return pipeline.candidates(mixture, Sample(z, np.zeros(z.shape[1])), numbers, seed, weight)
+
+
 def test_each_partition_comes_once():
-    found = different([np.array([3, 3, 1]), np.array([0, 0, 2]), np.array([0, 1, 1])])
-    assert [labels.tolist() for labels in found] == [[0, 0, 1], [0, 1, 1]]
+    def propose(labels):
+        return lambda *_: [Initial(in_order(np.array(each))) for each in labels]
+
+    ways = [propose([[3, 3, 1], [0, 0, 2]]), propose([[0, 1, 1]])]
+    found = initialise.initial_assignments(ways, model(), Sample.of(np.eye(3)), [2], 0)
+    assert [initial.labels.tolist() for initial in found] == [[0, 0, 1], [0, 1, 1]]
 
 
-def test_groups_hold_every_start_and_not_too_many(monkeypatch):
-    monkeypatch.setattr(module, "BATCH", 1000)
-    starts = [np.arange(20) % k for k in np.random.default_rng(0).permutation(14) + 1]
-    made = groups(starts)
-    assert sorted(place for group in made for place in group) == list(range(len(starts)))
-    for group in made:
-        assert len(group) * 20 * max(starts[place].max() + 1 for place in group) <= 1000
+def test_batches_hold_every_start_and_not_too_many(monkeypatch):
+    monkeypatch.setattr(refine, "BATCH", 1000)
+    clusters = (np.random.default_rng(0).permutation(14) + 1).tolist()
+    made = batches(clusters, 20)
+    assert sorted(place for batch in made for place in batch) == list(range(len(clusters)))
+    for batch in made:
+        assert len(batch) * 20 * max(clusters[place] for place in batch) <= 1000
+
+
+def test_numbers_near_the_best_that_were_not_tried():
+    assert untried_near(14, [1, 12, 14, 16]) == [13, 15]
+    assert untried_near(3, [1, 2, 3, 4]) == []
+    assert untried_near(20, [18, 20]) == [19]
 
 
 def alone(mixture, z, start, steps, weight, width, columns):
@@ -115,17 +122,17 @@ def test_a_candidate_is_what_the_inference_makes_of_its_start():
         posterior = candidate.posterior
         assert candidate.labels.tolist() == in_order(posterior.assignments.argmax(-1).numpy()).tolist()
         # In its bound, and there alone, a row counts as less than one.
-        width = own_width(z, candidate.labels, mixture.expected_variance)
+        width = own_variance_factor(z, candidate.labels, mixture.expected_variance)
         with torch.no_grad():
             expected = alone(mixture, z, candidate.labels, 1, 0.4, width, columns).exact_bound
         assert candidate.bound == pytest.approx(expected.item())
         assert candidate.weight == 0.4
     for number in (3, 5):
-        (start,) = ward_starts(z, [number], np.random.default_rng(0))
-        width = own_width(z, start, mixture.expected_variance)
+        (start,) = ward_labels(z, [number], np.random.default_rng(0))
+        width = own_variance_factor(z, start, mixture.expected_variance)
         end = alone(mixture, z, start, STEPS, 1.0, width, number)
         (same,) = (c for c in together if adjusted_rand_score(end.assignments.argmax(-1), c.labels) == 1)
-        assert same.width == pytest.approx(width)
+        assert same.variance_factor == pytest.approx(width)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -136,9 +143,9 @@ def test_the_width_of_a_start_is_between_its_own_and_the_expected_one(seed):
     square = sum(((z[labels == k] - z[labels == k].mean(0)) ** 2).sum() for k in range(4))
     for expected in (0.1, 1.0, 50.0):
         own = square / (len(z) - 4) / expected
-        width = own_width(z, labels, expected)
+        width = own_variance_factor(z, labels, expected)
         assert min(1, own) < width < max(1, own)
-        rows = module.WIDTH_ROWS
+        rows = refine.PRIOR_ROWS
         assert width == pytest.approx((rows * 1 + (len(z) - 4) * own) / (rows + len(z) - 4))
 
 
@@ -149,7 +156,7 @@ def test_where_rows_lie_does_not_matter():
 
 
 def labels_of(mixture, z, y):
-    found = find_candidates(mixture, centred(z), [2, 5, 8], effective_rows=8)
+    found = find_candidates(mixture, z - z.mean(0), [2, 5, 8], effective_rows=8)
     return [round(adjusted_rand_score(y, candidate.labels), 6) for candidate in found]
 
 
