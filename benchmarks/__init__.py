@@ -1,1 +1,1 @@
-"""Side by side, as ratios of two things measured in one run."""
+"""Benchmarks: ratios of two things that were measured side by side in one run."""

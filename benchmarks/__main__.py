@@ -1,6 +1,6 @@
-"""Run the benchmarks: `make bench`, or `python -m benchmarks vb_step soft_ari` for some, `--short` for a trial run.
+"""Run the benchmarks: `make bench`, or `python -m benchmarks vb_step soft_ari` for some, `--short` for a smoke test.
 
-Those with rows of figures end in benchmarks.json and benchmarks.md, in the folder `--out`; the others print.
+Tables are printed, and written to benchmarks.json and benchmarks.md in the folder `--out`.
 """
 
 import argparse
@@ -24,9 +24,9 @@ PRINTED: dict[str, Callable[[], None]] = {"tables": tables.main, "images": image
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("names", nargs="*", help=f"of {', '.join([*MEASURED, *PRINTED])}; all if none is given")
-    parser.add_argument("--short", action="store_true", help="tiny sizes: whether it runs, not how fast")
-    parser.add_argument("--out", type=Path, help="a folder for benchmarks.json and benchmarks.md")
+    parser.add_argument("names", nargs="*", help=f"{', '.join([*MEASURED, *PRINTED])} (default: all)")
+    parser.add_argument("--short", action="store_true", help="use tiny sizes, to see that everything runs")
+    parser.add_argument("--out", type=Path, help="folder for benchmarks.json and benchmarks.md")
     options = parser.parse_args(arguments)
     unknown = [name for name in options.names if name not in {**MEASURED, **PRINTED}]
     if unknown:

@@ -1,4 +1,4 @@
-"""Dask and Ray side by side: what they install, how long they take to start, a pass over shards, a killed worker."""
+"""Dask and Ray side by side: installed size, start-up time, a pass over shards, a killed worker."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ WORKERS = 2
 
 
 def rows(short: bool = False) -> list[Row]:
-    """Passes are interleaved with those of one process with two threads over the same shards."""
+    """Compare passes with those of one process with two threads over the same shards."""
     n, shard, rounds = (20_000, 1000, 1) if short else (10**7, 250_000, 15)
     names = [name for name in ("dask", "ray") if util.find_spec(name)]
     with tempfile.TemporaryDirectory() as place, ExitStack() as stack:
         folder = write_shards(Path(place) / "shards", n, shard)
-        figures: dict[str, dict[str, float]] = {}
+        values: dict[str, dict[str, float]] = {}
         calls: dict[str, Callable[[int], object]] = {"one process": one_pass(stream_passes(folder))}
         small: dict[str, Callable[[int], object]] = {}
         engines = {}
@@ -50,7 +50,7 @@ def rows(short: bool = False) -> list[Row]:
             ready = time.perf_counter()
             for handle in [engine.submit(imported) for _ in range(2 * WORKERS)]:
                 engine.result(handle)
-            figures[name] = {
+            values[name] = {
                 "installed, MB": installed({"dask": "distributed"}.get(name, name)),
                 "start, s": ready - started,
                 "first tasks, s": time.perf_counter() - ready,
@@ -61,7 +61,7 @@ def rows(short: bool = False) -> list[Row]:
         seconds = interleaved(calls, rounds)
         overhead = interleaved(small, rounds)
         for name in names:
-            figures[name] |= {
+            values[name] |= {
                 "seconds a pass": seconds[name],
                 "pass / one process": seconds[name] / seconds["one process"],
                 "of 40 shards of a row": overhead[name],
@@ -76,7 +76,7 @@ def rows(short: bool = False) -> list[Row]:
             "sums of a task, bytes": pickled(Summed(BlockSums(weights, weights.sum()), 1)),
         }
         alone = Row("Engines", f"one process, {threads} threads", {"seconds a pass": seconds["one process"]})
-    engine_rows = [Row("Engines", f"{name}, {WORKERS} workers", figures[name]) for name in names]
+    engine_rows = [Row("Engines", f"{name}, {WORKERS} workers", values[name]) for name in names]
     return [alone, *engine_rows, Row("Bytes of a pass", f"S = {WIDTH}, K' = {COMPONENTS}", moved)]
 
 
@@ -110,7 +110,7 @@ def shard_passes(engine: Any, folder: Path) -> Passes:
 
 
 def one_pass(passes: Passes) -> Callable[[int], object]:
-    """The sums over all rows, with products in float32."""
+    """Return a call that computes the sums over all rows, with products in float32."""
     weights = 0.1 * torch.randn((COMPONENTS, WIDTH + 2), dtype=torch.float64, generator=torch.manual_seed(0))
 
     def call(place: int) -> object:
@@ -120,7 +120,7 @@ def one_pass(passes: Passes) -> Callable[[int], object]:
 
 
 def killed_pass(passes: Any) -> float:
-    """A pass in which a worker is killed after its first task; what it gives is compared."""
+    """Return the seconds of a pass in which a worker is killed after its first task; its sums must be the same."""
     expected: Any = one_pass(passes)(0)
 
     class Killer:
@@ -144,7 +144,7 @@ def killed_pass(passes: Any) -> float:
 
 
 def of_engine(engine: Any) -> list[int]:
-    """Its worker processes among all that were started."""
+    """Return the worker processes of an engine."""
     pids: set[int] = {engine.result(engine.submit(process)) for _ in range(20)}
     return [pid for pid in worker_pids() if pid in pids]
 
@@ -154,14 +154,14 @@ def process() -> int:
 
 
 def installed(name: str) -> float:
-    """MB of a package and of what it needs and metaclust does not."""
+    """Return the size, in MB, of a package and of those of its requirements that metaclust does not have."""
     found = needs(name) - needs("metaclust")
     files = [file.locate() for each in found for file in metadata.distribution(each).files or ()]
     return sum(Path(str(file)).stat().st_size for file in files if Path(str(file)).is_file()) / 1e6
 
 
 def needs(name: str) -> set[str]:
-    """A package and all that it needs, without extras."""
+    """Return a package and its requirements, without extras."""
     found: set[str] = set()
     left = [name]
     while left:

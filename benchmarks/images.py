@@ -1,4 +1,4 @@
-"""A folder of 20,000 small photographs: the memory of reading it, and the time against a plain loop of Pillow."""
+"""Reading a folder of 20,000 small photographs: memory, and time against a plain loop of Pillow."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ print((kilobytes("VmHWM") - before) * 1024, rows.values.nbytes)
 
 
 def write_photographs(folder: Path, count: int) -> None:
-    """JPEGs of 100x80 pixels in folders of categories; ``DIFFERENT`` of them, the others are links to these."""
+    """Write JPEGs of 100x80 pixels in folders of categories: ``DIFFERENT`` files, and links to them."""
     generator = np.random.default_rng(0)
     first: list[Path] = []
     for i in range(count):
@@ -55,6 +55,7 @@ def write_photographs(folder: Path, count: int) -> None:
 
 
 def plain_loop(paths: list[Path]) -> NDArray[np.uint8]:
+    """Return the images, read one after another."""
     array = np.empty((len(paths), 3, SIDE, SIDE), np.uint8)
     for i, path in enumerate(paths):
         with Image.open(path) as image:
@@ -63,7 +64,7 @@ def plain_loop(paths: list[Path]) -> NDArray[np.uint8]:
 
 
 def main(count: int = 20_000, rounds: int = 3) -> None:
-    """The peak above the same process after one image, as a multiple of the result; the ratio of the times."""
+    """Print the peak memory beyond that after one image, as a multiple of the result, and the ratio of the times."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_photographs(folder, count)

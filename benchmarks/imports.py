@@ -1,4 +1,4 @@
-"""How long it takes to import metaclust, against torch and scikit-learn alone, and how long `metaclust --help`."""
+"""The time to import metaclust and to run `metaclust --help`, against torch and scikit-learn alone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ IMPORTS = {
 
 
 def rows(short: bool = False) -> list[Row]:
-    """The medians of fresh processes."""
+    """Return the medians over fresh processes."""
     seconds = interleaved(
         {name: lambda _, code=code: run(code) for name, code in IMPORTS.items()},  # type: ignore[misc]
         rounds=1 if short else 5,

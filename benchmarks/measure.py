@@ -1,4 +1,4 @@
-"""Time and memory of two or more calls, interleaved so that a noisy machine disturbs them alike."""
+"""Time and memory of several calls, interleaved so that other load on the machine affects all of them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 
 
 def interleaved(calls: Mapping[str, Callable[[int], object]], rounds: int, warm_up: int = 3) -> dict[str, float]:
-    """The median seconds of each call; the argument is the number of the round.
+    """Return the median seconds of each call; its argument is the number of the round.
 
-    Each round starts with another of them: what comes after a call that leaves threads and caches busy takes longer.
+    Each round starts with another call, since one that follows a call with busy threads and caches takes longer.
     """
     names = list(calls)
     seconds: dict[str, list[float]] = {name: [] for name in names}
@@ -27,7 +27,7 @@ def interleaved(calls: Mapping[str, Callable[[int], object]], rounds: int, warm_
 
 
 def peak_memory(code: str) -> float:
-    """The peak resident memory, in GB, of a fresh Python process that runs ``code``; on Linux."""
+    """Return the peak resident memory, in GB, of a fresh Python process that runs ``code``; on Linux."""
     # Not ru_maxrss, which starts at the peak of the process that started this one.
     report = "\nprint(next(line for line in open('/proc/self/status') if line.startswith('VmHWM')).split()[1])"
     done = subprocess.run([sys.executable, "-c", code + report], check=True, capture_output=True, text=True)  # noqa: S603

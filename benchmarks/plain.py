@@ -1,4 +1,4 @@
-"""The paper's training step as one would first write it: a task at a time, every pair of rows in the loss."""
+"""A straightforward training step of the paper: one task at a time, every pair of rows in the loss."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from metaclust.training.episodes import Batch
 
 
 def plain_loss(model: ClusteringModel, batch: Batch, distances: Distances = torch_distances) -> Tensor:
-    """Minus the continuous ARI after the last step, in the mean over the tasks (Algorithm 2, with the errata)."""
+    """Return one minus the continuous ARI after the last step, averaged over tasks (Algorithm 2, with the errata)."""
     losses = []
     for index, y, mask in zip(batch.index, batch.y, batch.mask, strict=True):
         z = plain_layers(model.encoder.network, batch.x[index[mask]])  # type: ignore[arg-type]
@@ -24,7 +24,7 @@ def plain_loss(model: ClusteringModel, batch: Batch, distances: Distances = torc
 
 
 def plain_layers(network: nn.Sequential, x: Tensor) -> Tensor:
-    """The three layers, of vectors, each with torch's rectified linear units and dropout."""
+    """Return the output of a network for vectors, by torch's rectified linear units and dropout."""
     for layer in network:
         if isinstance(layer, DroppedReLU):
             x = functional.dropout(functional.relu(x), layer.p, layer.training)
@@ -34,18 +34,18 @@ def plain_layers(network: nn.Sequential, x: Tensor) -> Tensor:
 
 
 def plain_initial(network: TaskNetwork, z: Tensor) -> Tensor:
-    """Eqs. 2 and 3 as printed: f_U of each row, f_R of each row beside the representation of the task."""
+    """Return initial logits by Eqs. 2 and 3 as printed: f_R of each row and the representation of the task."""
     u = plain_layers(network.g_u, plain_layers(network.f_u, z).mean(0))
     return plain_layers(network.f_r, torch.cat((z, u.expand(len(z), -1)), 1))
 
 
 def plain_index(z: Tensor, logits: Tensor, y: Tensor, steps: int, distances: Distances = torch_distances) -> Tensor:
-    """The continuous ARI of one task from its representations and initial assignments."""
+    """Return the continuous ARI of one task from its representations and initial logits."""
     return by_pairs(plain_vb(z, logits, steps), y, distances)
 
 
 def plain_vb(z: Tensor, logits: Tensor, steps: int, alpha: float = 1.0) -> Tensor:
-    """The assignments after so many steps of Algorithm 1: q(mu_k) = N(theta_k, I), a and b start at one."""
+    """Return the assignments after ``steps`` of Algorithm 1: q(mu_k) = N(theta_k, I), a and b start at one."""
     width = z.shape[1]
     r = logits.softmax(-1)
     a = b = torch.ones(logits.shape[1], dtype=z.dtype)

@@ -1,4 +1,4 @@
-"""A training step in one process with all threads, and divided over several with one thread each.
+"""A training step in one process with all threads, and in several processes with one thread each.
 
 python -m benchmarks.processes
 torchrun --nproc-per-node=2 -m benchmarks.processes
@@ -18,7 +18,7 @@ STEPS = 40
 
 
 def main() -> None:
-    """Images of 28 x 28 pixels, four tasks a step."""
+    """Time steps on images of 28 x 28 pixels, four tasks a step."""
     with process_group() as processes:
         if processes.world > 1:
             torch.set_num_threads(1)

@@ -1,4 +1,4 @@
-"""Ray behind the interface of :class:`metaclust.scale.Engine`, to be measured beside Dask; not part of the package."""
+"""Ray as a :class:`metaclust.scale.Engine`, for comparison with Dask; not part of the package."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from metaclust.scale.engines import in_one_thread
 
 
 class RayEngine:
-    """Entered, it starts Ray on this machine with ``workers`` processes and, left, ends it."""
+    """A context manager that runs Ray on this machine with ``workers`` processes."""
 
     def __init__(self, workers: int) -> None:
         self.workers = workers

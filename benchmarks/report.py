@@ -1,4 +1,4 @@
-"""What the benchmarks measured: JSON and a Markdown table, with the machine and the versions it was measured on."""
+"""Reports of benchmarks: JSON and a Markdown table, with the machine and the versions of packages."""
 
 from __future__ import annotations
 
@@ -12,19 +12,21 @@ from pathlib import Path
 
 import torch
 
+from metaclust._util.files import write_text
+
 
 @dataclass(frozen=True)
 class Row:
-    """One line: things measured side by side in one run."""
+    """One row of a table: values that were measured side by side in one run."""
 
     benchmark: str
     setting: str
     figures: dict[str, float]
-    """By what they are: "ours, s", "scikit-learn / ours"."""
+    """The measured values by column, such as "ours, s" or "scikit-learn / ours"."""
 
 
 def machine() -> dict[str, str]:
-    """What it ran on."""
+    """Return the processor, the load and the versions of packages."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
@@ -41,7 +43,7 @@ def machine() -> dict[str, str]:
 
 
 def markdown(rows: list[Row], about: dict[str, str]) -> str:
-    """One table for each benchmark, then the machine."""
+    """Return one table for each benchmark, then the machine."""
     parts = []
     for name, group in groupby(rows, key=lambda row: row.benchmark):
         members = list(group)
@@ -49,21 +51,19 @@ def markdown(rows: list[Row], about: dict[str, str]) -> str:
         parts.append(f"### {name}\n")
         parts.append("| | " + " | ".join(columns) + " |\n|---|" + "---|" * len(columns))
         for row in members:
-            cells = [f"{row.figures[column]:.3g}" if column in row.figures else "" for column in columns]
-            parts.append(f"| {row.setting} | " + " | ".join(cells) + " |")
+            entries = [f"{row.figures[column]:.3g}" if column in row.figures else "" for column in columns]
+            parts.append(f"| {row.setting} | " + " | ".join(entries) + " |")
         parts.append("")
     parts.append(", ".join(f"{name} {value}" for name, value in about.items()) + "\n")
     return "\n".join(parts)
 
 
 def write(rows: list[Row], about: dict[str, str], folder: Path) -> None:
-    """benchmarks.json and benchmarks.md, each written beside and moved into place."""
+    """Write benchmarks.json and benchmarks.md."""
     folder.mkdir(parents=True, exist_ok=True)
     content = {
         "benchmarks.json": json.dumps({"machine": about, "rows": [asdict(row) for row in rows]}, indent=1) + "\n",
         "benchmarks.md": markdown(rows, about),
     }
     for name, text in content.items():
-        beside = folder / f".{name}.part"
-        beside.write_text(text, encoding="utf-8")
-        beside.replace(folder / name)
+        write_text(folder / name, text)

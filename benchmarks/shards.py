@@ -1,4 +1,4 @@
-"""The same rows in shards on 1, 2 and 4 workers, with workers and drivers that are killed: labels, bound, memory."""
+"""Clustering shards on 1, 2 and 4 workers, also with workers and drivers killed: labels, bound, time, memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WIDTH, CLUSTERS, PASSES = 10, 20, 6
 
 
 def rows(short: bool = False) -> list[Row]:
-    """Against one process that goes through the same shards; each run in processes of its own."""
+    """Compare with one process over the same shards; each run has its own processes."""
     sizes, shard = ([4000, 8000], 1000) if short else ([10**6, 10**7], 250_000)
     result = []
     with tempfile.TemporaryDirectory() as place:
@@ -40,7 +40,7 @@ def rows(short: bool = False) -> list[Row]:
 
 
 def write_shards(folder: Path, n: int, rows: int) -> Path:
-    """Rows around centres, in float32."""
+    """Write rows around centres, in float32."""
     folder.mkdir()
     generator = np.random.default_rng(0)
     centres = 2 * generator.normal(size=(CLUSTERS, WIDTH)).astype(np.float32)
@@ -51,7 +51,7 @@ def write_shards(folder: Path, n: int, rows: int) -> Path:
 
 
 def run(folder: Path, engine: str, workers: int, *options: str) -> dict[str, Any]:
-    """What :mod:`benchmarks.shards_run` prints; nothing where the driver was to be killed."""
+    """Return what :mod:`benchmarks.shards_run` prints; nothing where the driver is killed."""
     command = [sys.executable, "-m", "benchmarks.shards_run", str(folder), engine, str(workers), str(PASSES), *options]
     done = subprocess.run(command, check=False, capture_output=True, text=True)  # noqa: S603
     if "--kill-driver" in options:
@@ -65,7 +65,7 @@ def run(folder: Path, engine: str, workers: int, *options: str) -> dict[str, Any
 
 def row(setting: str, found: dict[str, Any], expected: dict[str, Any]) -> Row:
     passes = [seconds for name, seconds in found["phases"].items() if name.startswith("pass ")]
-    figures = {
+    values = {
         "labels are equal": float(found["labels"] == expected["labels"]),
         "bound, relative difference": abs(found["bound"] / expected["bound"] - 1),
         "passes": float(len(passes)),
@@ -73,8 +73,8 @@ def row(setting: str, found: dict[str, Any], expected: dict[str, Any]) -> Row:
         "driver, MB": found["driver, MB"],
     }
     if found["workers, MB"]:
-        figures["largest worker, MB"] = max(found["workers, MB"])
-    return Row("Shards on Dask", setting, figures)
+        values["largest worker, MB"] = max(found["workers, MB"])
+    return Row("Shards on Dask", setting, values)
 
 
 if __name__ == "__main__":

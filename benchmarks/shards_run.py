@@ -1,4 +1,4 @@
-"""One run over a folder of shards, in a process of its own: times of passes, peak memory, labels, as JSON.
+"""Cluster a folder of shards and print the times of passes, peak memory and a hash of the labels as JSON.
 
     python -m benchmarks.shards_run SHARDS ENGINE WORKERS PASSES [--kill "pass 2"] [--kill-driver "pass 5"] [--out OUT]
 
@@ -31,7 +31,7 @@ COMPONENTS = 50
 
 
 class Clock:
-    """When each phase began; kills a worker, or itself, when the first shard of some phases is done."""
+    """Records when each phase began; kills a worker, or this process, after the first shard of given phases."""
 
     def __init__(self, kill: list[str], kill_driver: str | None) -> None:
         self.kill, self.kill_driver = set(kill), kill_driver
@@ -54,7 +54,7 @@ class Clock:
 
 
 class Shards(StreamRows):
-    """All shards in this process, one after another, watched."""
+    """All shards in this process, one after another, timed by a clock."""
 
     clock: Clock
 
@@ -63,7 +63,7 @@ class Shards(StreamRows):
 
 
 class Chain:
-    """The rows of several files."""
+    """The rows of several files, one after another."""
 
     name = "the shards"
 
@@ -91,7 +91,7 @@ def maps_of(pid: int) -> str:
 
 
 def peak(pid: int | str = "self") -> float:
-    """MB."""
+    """Return the peak resident memory of a process, in MB."""
     lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
     return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) / 1e3
 
@@ -124,7 +124,7 @@ def on_engine(options: argparse.Namespace, clock: Clock) -> dict[str, Any]:
         opened = open_engine(options.engine, None if options.engine == "local" else options.workers)
     with opened as engine, tempfile.TemporaryDirectory() as place:
         ready = time.perf_counter()
-        # Every worker imports the package: no part of the time of a pass.
+        # Every worker imports the package now, so that passes are timed without it.
         for handle in [engine.submit(imported) for _ in range(2 * options.workers)]:
             engine.result(handle)
         warm = time.perf_counter()
@@ -175,7 +175,7 @@ def main() -> None:
     parser.add_argument("--kill-driver")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    # Everything is imported and has run once.
+    # Import everything and run it once.
     mixture_of(2).fit(np.random.default_rng(0).normal(size=(100, 2)))
     clock, started = Clock(options.kill, options.kill_driver), time.perf_counter()
     found = single(options.shards, options.passes, clock) if options.engine == "single" else on_engine(options, clock)

@@ -1,4 +1,4 @@
-"""The continuous ARI of many rows: against all pairs of rows, how time grows with the rows, the peak of memory."""
+"""The continuous ARI of many rows: time against all pairs of rows, growth of time, peak memory."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ soft_ari(r, torch.randint(40, ({n},))).backward()
 
 
 def rows(short: bool = False) -> list[Row]:
-    """Forward and backward."""
+    """Time forward and backward passes."""
     small, large, rounds = (100, 1000, 1) if short else (2000, 100_000, 5)
     r, y = problem(small)
     seconds = interleaved(
         {"ours": lambda _: step(soft_ari, r, y), "all pairs": lambda _: step(by_pairs, r, y)}, rounds, warm_up=1
     )
-    figures = {f"{name}, s": value for name, value in seconds.items()}
+    values = {f"{name}, s": value for name, value in seconds.items()}
     pairs = Row(
         "Continuous ARI, forward and backward",
         f"N = {small:,}, K' = {COLUMNS}",
-        {**figures, "all pairs / ours": seconds["all pairs"] / seconds["ours"]},
+        {**values, "all pairs / ours": seconds["all pairs"] / seconds["ours"]},
     )
     problems = {n: problem(n) for n in (large, 2 * large)}
     grown = interleaved(
@@ -77,12 +77,12 @@ def torch_distances(r: Tensor) -> Tensor:
 
 
 def broadcast_distances(r: Tensor) -> Tensor:
-    """As the formula is first written down: (rows, rows, K) differences."""
+    """Return the distances by way of all (rows, rows, K) differences, as in the formula."""
     return (r[:, None] - r).abs().sum(-1)
 
 
 def by_pairs(r: Tensor, y: Tensor, distances: Distances = torch_distances) -> Tensor:
-    """The continuous ARI by the distance of every pair of rows, as the paper has it (with its erratum)."""
+    """Return the continuous ARI by the distance of every pair of rows, as in the paper (with its erratum)."""
     apart = 0.5 * distances(r)
     same = y[:, None] == y
     above = torch.ones_like(apart).triu(1)

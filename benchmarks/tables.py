@@ -1,4 +1,4 @@
-"""Reading a csv file of many numbers: ours, with labels, checks and float32 rows, against polars alone."""
+"""Reading a csv file of numbers: ours, with labels, checks and float32 rows, against polars alone."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from metaclust import read_data
 
 
 def main(rows: int = 100_000, columns: int = 50, rounds: int = 7) -> None:
-    """The ratio of the medians, in one run."""
+    """Print the ratio of the medians of one run."""
     generator = np.random.default_rng(0)
     frame = pl.DataFrame({f"x{i}": generator.normal(size=rows) for i in range(columns)})
     frame = frame.with_columns(label=pl.Series([f"category {i}" for i in generator.integers(0, 100, rows)]))

@@ -1,4 +1,4 @@
-"""A training step of ours against one of Proto (the paper: 2.4 to 3.9), and against the paper's as first written."""
+"""A training step of ours against one of Proto (the paper: 2.4 to 3.9), and against a straightforward one."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from benchmarks.training_step import Steps
 steps = Steps((384,), "paper", tasks={tasks}, rows={rows}, batches=1)
 {before}
 from pathlib import Path
-Path("/proc/self/clear_refs").write_text("5")  # The peak counts from here on.
+Path("/proc/self/clear_refs").write_text("5")  # Resets the peak.
 {what}
 """
 
 
 class Steps:
-    """Full steps, the optimizer's included, on batches drawn beforehand."""
+    """Full training steps, including the optimizer's, on batches drawn beforehand."""
 
     def __init__(self, shape: tuple[int, ...], preset: Preset, tasks: int, rows: int, batches: int) -> None:
         generator = np.random.default_rng(0)
@@ -37,35 +37,35 @@ class Steps:
             x = torch.from_numpy(generator.integers(0, 256, (len(y), *shape), dtype=np.uint8))
         else:
             x = torch.from_numpy(generator.normal(size=(len(y), *shape)).astype(np.float32))
-        # Many rows: all tasks have ten categories.
+        # With many rows, all tasks have ten categories.
         sampler = TaskSampler(x, y, np.unique(y), n_categories=(10 if rows > 20 else 2, 10), tasks=tasks)
         self.batches = [sampler.batch(i) for i in range(batches)]
         torch.manual_seed(0)
         self.model = ClusteringModel(ModelConfig.preset(preset, shape))
         self.config = TrainingConfig.preset(preset)
         self.optimizer = new_optimizer(self.model, self.config)
-        self.made: dict[int, tuple[Tensor, Tensor]] = {}
+        self.encoded: dict[int, tuple[Tensor, Tensor]] = {}
 
     def proto(self, i: int) -> None:
-        self._down(proto_loss(self.model, self.batches[i])[0])
+        self._descend(proto_loss(self.model, self.batches[i])[0])
 
     def ours(self, i: int) -> None:
-        self._down(ari_loss(self.model, self.batches[i], self.config)[0])
+        self._descend(ari_loss(self.model, self.batches[i], self.config)[0])
 
     def plain(self, i: int) -> None:
-        self._down(plain_loss(self.model, self.batches[i]))
+        self._descend(plain_loss(self.model, self.batches[i]))
 
     def plainest(self, i: int) -> None:
-        self._down(plain_loss(self.model, self.batches[i], broadcast_distances))
+        self._descend(plain_loss(self.model, self.batches[i], broadcast_distances))
 
     def rest_before(self, i: int) -> tuple[Tensor, Tensor]:
-        """Representations and initial assignments, without the networks that made them; made once."""
-        if i not in self.made:
+        """Return representations and initial logits, detached from the networks; computed once."""
+        if i not in self.encoded:
             batch = self.batches[i]
             with torch.no_grad():
                 z = batch.pad(self.model.encode(batch.x))
-                self.made[i] = z, self.model.initial_logits(z, batch.mask)
-        z, logits = self.made[i]
+                self.encoded[i] = z, self.model.initial_logits(z, batch.mask)
+        z, logits = self.encoded[i]
         return z.clone().requires_grad_(), logits.clone().requires_grad_()
 
     def rest_ours(self, i: int) -> None:
@@ -82,14 +82,14 @@ class Steps:
     def rest_plainest(self, i: int) -> None:
         self.rest_plain(i, broadcast_distances)
 
-    def _down(self, loss: Tensor) -> None:
+    def _descend(self, loss: Tensor) -> None:
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         self.optimizer.step()
 
 
 def rows(short: bool = False) -> list[Row]:
-    """Ours against Proto on small tasks, and against the plain step on large ones."""
+    """Compare ours with Proto on small tasks, and with the plain step on large ones."""
     found = []
     presets: tuple[Preset, ...] = ("default", "paper")
     for preset in presets:
@@ -99,10 +99,10 @@ def rows(short: bool = False) -> list[Row]:
                 steps = Steps(shape, preset, tasks, 20, rounds)
                 ways = {"Proto": steps.proto, "ours": steps.ours}
                 seconds = interleaved(ways, rounds)
-                figures = {f"{way}, ms": 1e3 * value for way, value in seconds.items()}
+                values = {f"{way}, ms": 1e3 * value for way, value in seconds.items()}
                 for way in list(ways)[1:]:
-                    figures[f"{way} / Proto"] = seconds[way] / seconds["Proto"]
-                found.append(Row("Training step against Proto", f"{name}, preset {preset!r}, {tasks} tasks", figures))
+                    values[f"{way} / Proto"] = seconds[way] / seconds["Proto"]
+                found.append(Row("Training step against Proto", f"{name}, preset {preset!r}, {tasks} tasks", values))
     tasks, each, rounds = (2, 30, 1) if short else (4, 200, 5)
     steps = Steps((384,), "paper", tasks, each, rounds)
     for what, prefix in (("the whole step", ""), ("inference and loss alone, from the representations", "rest_")):
@@ -117,13 +117,13 @@ def rows(short: bool = False) -> list[Row]:
             for call in ("", *(f"steps.{name}(0)" for name in calls.values()))
         )
         memory = {way: peak - start for way, peak in zip(names, peaks, strict=True)}
-        figures = {f"{way}, s": value for way, value in seconds.items()}
-        figures |= {f"{way}, GB beyond the start": value for way, value in memory.items()}
+        values = {f"{way}, s": value for way, value in seconds.items()}
+        values |= {f"{way}, GB beyond the start": value for way, value in memory.items()}
         for way in list(names)[:-1]:
-            figures[f"{way} / ours, time"] = seconds[way] / seconds["ours"]
-            figures[f"{way} / ours, memory"] = memory[way] / max(memory["ours"], 1e-9)
+            values[f"{way} / ours, time"] = seconds[way] / seconds["ours"]
+            values[f"{way} / ours, memory"] = memory[way] / max(memory["ours"], 1e-9)
         name = f"vectors (384), {tasks} tasks of {10 * each:,} rows, {what}"
-        found.append(Row("Training step against a plain one", name, figures))
+        found.append(Row("Training step against a plain one", name, values))
     return found
 
 

@@ -2,42 +2,11 @@
 
 import json
 
-import numpy as np
 import pytest
 import torch
 
-from metaclust import Task, choose_device
+from metaclust import choose_device
 from metaclust.experiments import summary
-from metaclust.experiments.methods import rivals
-from metaclust.training.evaluation import compare
-
-
-@pytest.fixture
-def blobs():
-    generator = np.random.default_rng(0)
-    labels = np.repeat(np.arange(4), 25)
-    centres = np.array([[0, 0], [20, 0], [0, 20], [20, 20]])
-    return centres[labels] + generator.normal(size=(100, 2)), Task(np.arange(100), labels, np.arange(4))
-
-
-@pytest.mark.parametrize("method", [rivals.bayesian_gaussian_mixture, rivals.kmeans_silhouette])
-def test_rivals_find_well_separated_clusters_and_their_number(method, blobs):
-    rows, task = blobs
-    result = compare([task], [method(rows)])
-    assert result.ari.tolist() == [1.0]
-    assert result.found.tolist() == result.true.tolist() == [4]
-
-
-def test_score_counts_the_clusters_found(blobs):
-    rows, task = blobs
-    result = compare([task, task], [np.zeros(100, int), rivals.kmeans_true(rows, 4)])
-    assert result.ari.tolist() == [0.0, 1.0]
-    assert result.k_error == 1.5
-
-
-def test_rivals_take_very_small_tasks():
-    rows = np.zeros((1, 3))
-    assert rivals.kmeans_silhouette(rows).tolist() == [0]
 
 
 def test_the_summary_averages_over_splits(tmp_path, capsys):

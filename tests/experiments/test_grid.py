@@ -10,15 +10,17 @@ import time
 import numpy as np
 import pytest
 
-from metaclust.experiments import cells as definitions
 from metaclust.experiments import grid, tables
+from metaclust.experiments import trials as definitions
 from metaclust.experiments.budgets import BUDGETS, Budget
-from metaclust.experiments.cells import EXPERIMENTS, Cell
 from metaclust.experiments.command import run_experiment
-from metaclust.experiments.grid import GridError, append_record, missing_cells, read_records, run_grid
-from metaclust.experiments.lab import Lab, Setting
+from metaclust.experiments.grid import GridError, missing_trials, run_grid
+from metaclust.experiments.lab import Lab
 from metaclust.experiments.methods import METHODS
 from metaclust.experiments.problems import PROTOCOLS, load, problem_of, protocol_of
+from metaclust.experiments.records import append_record, read_records
+from metaclust.experiments.settings import Variant
+from metaclust.experiments.trials import EXPERIMENTS, Trial
 from metaclust.training.episodes import split_categories
 
 pytestmark = pytest.mark.usefixtures("_without_type_checks")
@@ -31,37 +33,42 @@ def tiny(monkeypatch):
     """The smallest budget, over few methods."""
     monkeypatch.setitem(BUDGETS, "tiny", TINY)
     monkeypatch.setattr(definitions, "TABLE1", ("ours", "proto", "pca"))
-    monkeypatch.setattr(definitions, "WITH_RIVALS", ("ours",))
+    monkeypatch.setattr(definitions, "WITH_BASELINES", ("ours",))
     monkeypatch.setattr("metaclust.experiments.methods.base.SPREADS", (4.0,))
 
 
-def one_cell(method: str = "pca", split: int = 0, experiment: str = "table1") -> Cell:
-    return Cell(experiment, "digits", method, split)
+def one_trial(method: str = "pca", split: int = 0, experiment: str = "table1") -> Trial:
+    return Trial(experiment, "digits", method, split)
 
 
-def test_every_experiment_of_the_paper_has_its_cells():
+def test_every_experiment_of_the_paper_has_its_trials():
     lab = Lab("omniglot", TINY, "unused")
     assert set(EXPERIMENTS) == {"table1", "ablation", "vb-steps-train", "vb-steps-test", "categories", "time", "tsne"}
-    table = {cell.method for cell in EXPERIMENTS["table1"].cells("omniglot", 2, lab)}
+    table = {trial.method for trial in EXPERIMENTS["table1"].trials("omniglot", 2, lab)}
     assert {"ours", "proto", "ae", "siamese", "triplet", "nn", "vade", "pca", "flda"} <= table
-    assert {f"ours + {rival}" for rival in ("kmeans-silhouette", "hdbscan", "kmeans-true-k")} <= table
-    ablation = EXPERIMENTS["ablation"].cells("omniglot", 2, lab)
-    assert {cell.setting.s for cell in ablation} == {2, 10}
-    assert {"without-f_r", "without-pretraining", "with-em", "with-prob"} <= {cell.method for cell in ablation}
-    trained = {cell.setting.t for cell in EXPERIMENTS["vb-steps-train"].cells("omniglot", 2, lab)}
+    assert {f"ours + {baseline}" for baseline in ("kmeans-silhouette", "hdbscan", "kmeans-true-k")} <= table
+    ablation = EXPERIMENTS["ablation"].trials("omniglot", 2, lab)
+    assert {trial.variant.s for trial in ablation} == {2, 10}
+    assert {"without-f_r", "without-pretraining", "with-em", "with-prob"} <= {trial.method for trial in ablation}
+    trained = {trial.variant.t for trial in EXPERIMENTS["vb-steps-train"].trials("omniglot", 2, lab)}
     assert trained == {1, 3, 5, 10, 50, 100}
-    assert {cell.method for cell in EXPERIMENTS["tsne"].cells("omniglot", 2, lab)} == {"ours", "proto", "ae", "triplet"}
+    assert {trial.method for trial in EXPERIMENTS["tsne"].trials("omniglot", 2, lab)} == {
+        "ours",
+        "proto",
+        "ae",
+        "triplet",
+    }
     for name, experiment in EXPERIMENTS.items():
         if name == "categories":
             continue
-        found = experiment.cells("omniglot", 3, lab)
-        assert len({grid.identity_of(cell.identity("tiny")) for cell in found}) == len(found)
-        assert all(cell.method.partition(" + ")[0] in METHODS for cell in found)
+        found = experiment.trials("omniglot", 3, lab)
+        assert len({grid.identity_of(trial.identity("tiny")) for trial in found}) == len(found)
+        assert all(trial.method.partition(" + ")[0] in METHODS for trial in found)
 
 
 def test_the_number_of_training_categories_grows_to_all_of_them(tmp_path):
     lab = Lab("icons", TINY, tmp_path)
-    numbers = [cell.setting.categories for cell in EXPERIMENTS["categories"].cells("icons", 1, lab)]
+    numbers = [trial.variant.categories for trial in EXPERIMENTS["categories"].trials("icons", 1, lab)]
     assert numbers[:-1] == sorted(numbers[:-1])
     assert numbers[-1] is None
     assert numbers[0] == 13
@@ -88,7 +95,7 @@ def test_data_sets_are_found_by_their_other_names(given, name):
 
 def test_a_fitted_method_is_kept_and_read_again(tmp_path, monkeypatch):
     lab = Lab("digits", TINY, tmp_path)
-    first = lab.fitted("ours", 0, Setting(s=3))
+    first = lab.fitted("ours", 0, Variant(s=3))
     assert {path.name for path in tmp_path.rglob("*.safetensors")} == {
         "ours-s3-t10.safetensors",
         "proto-s3-t10.safetensors",
@@ -96,22 +103,32 @@ def test_a_fitted_method_is_kept_and_read_again(tmp_path, monkeypatch):
     monkeypatch.setattr(
         "metaclust.experiments.methods.base.Method.fit", lambda *_, **__: pytest.fail("it was fitted again")
     )
-    again = lab.fitted("ours", 0, Setting(s=3))
+    again = lab.fitted("ours", 0, Variant(s=3))
     rows = lab.problem(0).x[:20]
     np.testing.assert_array_equal(first.transform(rows), again.transform(rows))
 
 
-def test_only_missing_cells_are_run(tmp_path, monkeypatch):
+def test_only_missing_trials_are_run(tmp_path, monkeypatch):
     lab = Lab("digits", TINY, tmp_path / "runs")
     path = tmp_path / "results.jsonl"
-    run_grid([one_cell(split=0)], lab, path)
+    run_grid([one_trial(split=0)], lab, path)
     ran = []
-    monkeypatch.setattr(grid, "run_cell", lambda cell, *_: ran.append(cell) or {**cell.identity("tiny")})
-    records = run_grid([one_cell(split=0), one_cell(split=1)], lab, path)
-    assert ran == [one_cell(split=1)]
+    monkeypatch.setattr(grid, "run_trial", lambda trial, *_: ran.append(trial) or {**trial.identity("tiny")})
+    records = run_grid([one_trial(split=0), one_trial(split=1)], lab, path)
+    assert ran == [one_trial(split=1)]
     assert [record["split"] for record in records] == [0, 1]
-    assert missing_cells([one_cell(split=0)], records, TINY) == []
-    assert missing_cells([one_cell(split=0)], records, BUDGETS["quick"]) == [one_cell(split=0)]
+    assert missing_trials([one_trial(split=0)], records, TINY) == []
+    assert missing_trials([one_trial(split=0)], records, BUDGETS["quick"]) == [one_trial(split=0)]
+
+
+OLD = """{"experiment": "table1", "dataset": "omniglot", "method": "ours + kmeans-true-k", "split": 0, "setting":
+{"s": 10, "t": 10, "categories": null, "test_steps": null}, "budget": "standard", "test": {"ari": 0.9}}"""
+
+
+def test_records_of_earlier_versions_are_recognised():
+    trials = EXPERIMENTS["table1"].trials("omniglot", 1, Lab("omniglot", TINY, "unused"))
+    left = missing_trials(trials, [json.loads(OLD)], BUDGETS["standard"])
+    assert [trial for trial in trials if trial not in left] == [Trial("table1", "omniglot", "ours + kmeans-true-k", 0)]
 
 
 def test_a_line_cut_short_by_a_kill_is_taken_out_and_a_broken_one_is_named(tmp_path):
@@ -129,29 +146,29 @@ def test_a_line_cut_short_by_a_kill_is_taken_out_and_a_broken_one_is_named(tmp_p
 
 
 def test_workers_give_the_records_of_one_process(tmp_path):
-    cells = [one_cell(method, split) for method in ("pca", "flda") for split in (0, 1)]
-    alone = run_grid(cells, Lab("digits", TINY, tmp_path / "a"), tmp_path / "a.jsonl")
-    both = run_grid(cells, Lab("digits", TINY, tmp_path / "b"), tmp_path / "b.jsonl", workers=2)
+    trials = [one_trial(method, split) for method in ("pca", "flda") for split in (0, 1)]
+    alone = run_grid(trials, Lab("digits", TINY, tmp_path / "a"), tmp_path / "a.jsonl")
+    both = run_grid(trials, Lab("digits", TINY, tmp_path / "b"), tmp_path / "b.jsonl", workers=2)
     found = [{(r["method"], r["split"]): r["test"] for r in records} for records in (alone, both)]
     assert found[0] == found[1]
     assert len(found[0]) == 4
 
 
-def test_a_cell_that_fails_in_a_worker_is_named(tmp_path):
+def test_a_trial_that_fails_in_a_worker_is_named(tmp_path):
     lab = Lab("digits", TINY, tmp_path / "runs")
     with pytest.raises(GridError, match="nonsense"):
-        run_grid([one_cell("nonsense")], lab, tmp_path / "r.jsonl", workers=2)
+        run_grid([one_trial("nonsense")], lab, tmp_path / "r.jsonl", workers=2)
 
 
 KILLED = """
 import sys
 from pathlib import Path
-from metaclust.experiments import cells, command
+from metaclust.experiments import command, trials
 from metaclust.experiments.budgets import BUDGETS, Budget
 
 if __name__ == "__main__":
     BUDGETS["tiny"] = Budget("tiny", 2, 2, 1, 2, 2, 3, 1, 2)
-    cells.TABLE1, cells.WITH_RIVALS = ("pca", "proto", "ours"), ("ours",)
+    trials.TABLE1, trials.WITH_BASELINES = ("pca", "proto", "ours"), ("ours",)
     command.run_experiment(
         "table1", "digits", splits=2, budget="tiny", out=sys.argv[1], runs=sys.argv[2], workers=2, progress=False
     )
@@ -187,14 +204,14 @@ def test_a_grid_killed_half_way_does_nothing_twice_and_ends_with_the_same_table(
 def test_the_time_of_a_step_is_measured_beside_protos(tmp_path, monkeypatch):
     monkeypatch.setattr(definitions, "TIMED_STEPS", 2)
     lab = Lab("digits", TINY, tmp_path)
-    record = grid.run_cell(one_cell("ae", experiment="time"), lab)
+    record = grid.run_trial(one_trial("ae", experiment="time"), lab)
     assert record["step_ratio"] > 0
     assert record["step_seconds"] > 0
-    assert "step_ratio" not in grid.run_cell(one_cell("pca", experiment="time"), lab)
+    assert "step_ratio" not in grid.run_trial(one_trial("pca", experiment="time"), lab)
 
 
 def test_a_record_says_how_it_was_made(tmp_path):
-    record = grid.run_cell(one_cell("proto"), Lab("digits", TINY, tmp_path))
+    record = grid.run_trial(one_trial("proto"), Lab("digits", TINY, tmp_path))
     assert record["seed"] == 0
     assert record["budget"] == "tiny"
     assert record["settings"]["training"]["steps"] == 2
@@ -224,7 +241,7 @@ def test_an_experiment_writes_its_table_and_figure(name, tmp_path, tiny, monkeyp
     if name == "table1":
         lines = (folder / "table1.csv").read_text().splitlines()
         assert len(lines) == 1 + 3 + 4
-        assert "KMeans told the true K" in text
+        assert "Ours + KMeans, given K" in text
     before = (folder / f"{name}.jsonl").read_text()
     run_experiment(
         name,

@@ -1,17 +1,16 @@
-"""Every method of the comparison through the same checks: fit, transform, cluster, save, load."""
+"""What is particular to each method; what they share is checked in tests/common."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from scipy import sparse
+from method_tasks import SHORT, blobs, problem
 from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from metaclust._util.tensors import CheckpointError
-from metaclust.data.sparse import SparseRows
-from metaclust.experiments.methods import METHODS, EncoderMethod, base, load_method
+from metaclust.experiments.methods import METHODS, base, load_method
 from metaclust.experiments.methods.base import choose_frame
 from metaclust.experiments.methods.ours import Ours
 from metaclust.experiments.methods.proto import Proto
@@ -19,9 +18,8 @@ from metaclust.experiments.methods.vade import VaDE, VaDENetwork
 from metaclust.model.checkpoint import save_model
 from metaclust.model.clustering_model import ClusteringModel
 from metaclust.model.config import ModelConfig
-from metaclust.training.augmentation import ImageAugmentation
 from metaclust.training.config import TrainingConfig
-from metaclust.training.episodes import Task, TaskSampler
+from metaclust.training.episodes import TaskSampler
 from metaclust.training.evaluation import compare
 
 
@@ -30,89 +28,6 @@ def _few_frames(request, monkeypatch):
     """Three frames are tried instead of six; the one test that is about frames tries all."""
     if "frame" not in request.node.name:
         monkeypatch.setattr(base, "SPREADS", (2.0, 8.0))
-
-
-SHORT = TrainingConfig(pretrain_steps=3, steps=3, validate_every=2, validation_starts=2)
-
-
-def blobs(categories: int = 12, rows: int = 8, width: int = 6, seed: int = 0) -> tuple[torch.Tensor, np.ndarray]:
-    """Well separated categories."""
-    generator = np.random.default_rng(seed)
-    y = np.repeat(np.arange(categories), rows)
-    x = 4 * generator.normal(size=(categories, width))[y] + 0.3 * generator.normal(size=(len(y), width))
-    return torch.from_numpy(x.astype(np.float32)), y
-
-
-def problem(kind: str) -> tuple[TaskSampler, list[Task], ModelConfig]:
-    """Training tasks of eight categories, validation tasks of four others, the settings of a small model."""
-    x, y = blobs()
-    augment = None
-    shape: tuple[int, ...] = (6,)
-    rows: torch.Tensor | SparseRows = x
-    if kind == "images":
-        # An image of noise that differs by category.
-        patterns = np.random.default_rng(0).integers(0, 200, (12, 1, 9, 9))[y]
-        rows = torch.from_numpy(
-            np.clip(patterns + np.arange(len(y))[:, None, None, None] % 40, 0, 255).astype(np.uint8)
-        )
-        shape, augment = (1, 9, 9), ImageAugmentation(turn_categories=True)
-    elif kind == "sparse":
-        rows = SparseRows(sparse.csr_array(np.maximum(x.numpy(), 0)))
-    sampler = TaskSampler(rows, y, np.arange(8), (2, 4), tasks=2, augment=augment)
-    validation = replace(sampler, categories=np.arange(8, 12), augment=None).fixed(2)
-    config = ModelConfig(shape, representation=3, max_clusters=5, steps=2, hidden=16, filters=4)
-    return sampler, validation, config
-
-
-@pytest.mark.parametrize("kind", ["vectors", "images", "sparse"])
-@pytest.mark.parametrize("name", METHODS)
-def test_every_method_fits_transforms_clusters_saves_and_loads(name, kind, tmp_path):
-    sampler, validation, config = problem(kind)
-    method = METHODS[name](config, SHORT)
-    assert method.fit(sampler, validation) is method
-    assert method.seconds > 0
-    new = sampler.x[torch.arange(64, 96)]
-    labels = method.cluster(new)
-    assert labels.shape == (32,)
-    assert labels.dtype == np.int64
-    assert 0 <= labels.min() <= labels.max() < 5
-    z = method.transform(new)
-    assert z.shape == (32, 3)
-    assert z.isfinite().all()
-    path = tmp_path / "method.safetensors"
-    method.save(path)
-    again = load_method(path)
-    assert type(again) is type(method)
-    assert again.config == method.config
-    assert again.training == method.training
-    torch.testing.assert_close(again.transform(new), z, rtol=0, atol=0)
-    np.testing.assert_array_equal(again.cluster(new), labels)
-
-
-@pytest.mark.parametrize("name", METHODS)
-def test_tasks_are_clustered_as_each_by_itself_would_be_and_labels_are_not_looked_at(name):
-    sampler, validation, config = problem("vectors")
-    method = METHODS[name](config, SHORT).fit(sampler, validation)
-    tasks = validation[:2]
-    blind = [replace(task, labels=np.zeros_like(task.labels)) for task in tasks]
-    found = method.cluster_tasks(sampler.x, tasks)
-    assert [len(labels) for labels in found] == [len(task.rows) for task in tasks]
-    for labels, other in zip(found, method.cluster_tasks(sampler.x, blind), strict=True):
-        np.testing.assert_array_equal(labels, other)
-
-
-@pytest.mark.usefixtures("_without_type_checks")
-@pytest.mark.parametrize("name", sorted(set(METHODS) - {"vade"}))
-def test_the_same_seed_gives_the_same_weights_and_another_gives_others(name):
-    sampler, validation, config = problem("vectors")
-
-    def representations(seed: int) -> torch.Tensor:
-        method = METHODS[name](config, replace(SHORT, seed=seed))
-        return method.fit(sampler, validation).transform(sampler.x)
-
-    torch.testing.assert_close(representations(0), representations(0), rtol=0, atol=0)
-    if name not in ("pca", "flda"):
-        assert not torch.equal(representations(0), representations(1))
 
 
 @pytest.mark.usefixtures("_without_type_checks")
@@ -165,17 +80,6 @@ def test_ours_begins_with_the_proto_it_is_given_and_does_not_pretrain_again():
     assert not torch.equal(alone.transform(sampler.x), proto.transform(sampler.x))
 
 
-@pytest.mark.parametrize("name", METHODS)
-def test_settings_adapted_twice_are_adapted_once(name):
-    """For a file holds the adapted ones."""
-    _, _, config = problem("vectors")
-    if name == "without-pretraining":
-        assert METHODS[name](config, SHORT).training.steps == 6
-    once = METHODS[name](config, SHORT)
-    twice = METHODS[name](once.config, once.training)
-    assert (twice.config, twice.training) == (once.config, once.training)
-
-
 def test_each_ablation_changes_what_its_name_says():
     _, _, config = problem("vectors")
 
@@ -185,13 +89,15 @@ def test_each_ablation_changes_what_its_name_says():
 
     assert settings("ours") == (config, SHORT)
     assert settings("without-f_r") == (replace(config, initial="random"), SHORT)
+    alone = replace(SHORT, pretrain_steps=0, steps=6, proto_weight=0.0)
+    assert settings("without-pretraining") == (config, alone)
     assert settings("with-em") == (replace(config, inference="em"), SHORT)
     assert settings("with-prob") == (config, replace(SHORT, distance="prob"))
     assert settings("full-covariance") == (replace(config, components="full"), SHORT)
     assert settings("unit-mean-covariance") == (replace(config, mean_covariance="unit"), SHORT)
     assert settings("optimal-mean-covariance") == (config, SHORT)
     paper, recipe = settings("paper-recipe")
-    assert (paper.steps, paper.mean_covariance) == (10, "unit")
+    assert (paper.steps, paper.mean_covariance, paper.dropout) == (10, "unit", 0.1)
     assert (recipe.objective, recipe.seeded, recipe.proto_weight) == ("last-step", 0, 0.0)
 
 
@@ -274,13 +180,3 @@ def test_an_interrupted_fit_goes_on_in_its_folder(tmp_path, monkeypatch):
     resumed = Proto(config, training).fit(sampler, validation, folder=tmp_path / "run")
     assert drawn == [0, 1, 2, 3, 4, 4, 5]
     torch.testing.assert_close(resumed.transform(sampler.x), whole.transform(sampler.x), rtol=0, atol=0)
-
-
-def test_encoder_methods_share_the_encoder():
-    _, _, config = problem("images")
-    shapes = {
-        name: [tuple(weight.shape) for weight in METHODS[name](config, SHORT).model.encoder.parameters()]
-        for name in METHODS
-        if issubclass(METHODS[name], EncoderMethod) and name not in ("pca", "flda")
-    }
-    assert len({tuple(shape) for shape in shapes.values()}) == 1

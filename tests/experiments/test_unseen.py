@@ -1,6 +1,7 @@
 """MetaClusterer beside scikit-learn on categories that it has not seen."""
 
 import argparse
+import json
 import sys
 
 import jaxtyping
@@ -9,8 +10,9 @@ import pytest
 from scipy import stats
 
 from metaclust.data.datasets.named import Dataset
+from metaclust.data.preparation import embeddings
 from metaclust.experiments import alphabets, unseen
-from metaclust.experiments.grid import read_records
+from metaclust.experiments.records import append_record, read_records
 from metaclust.training import recipe
 
 SETTINGS = ["pretrain_steps=10", "steps=0", "choice_tasks=3"]
@@ -53,7 +55,7 @@ def test_every_method_is_measured_once_on_both_tests(monkeypatch, tmp_path, caps
     monkeypatch.setattr(unseen, "LSA_WIDTH", 20)
     out = tmp_path / "unseen.jsonl"
     call = ["run", "--dataset", "words", "--vectors", "tfidf", "--split", 0, 1, "--set", *SETTINGS, "--out", out]
-    run(monkeypatch, unseen, *call, "--method", "metaclust", "KMeans told K")
+    run(monkeypatch, unseen, *call, "--method", "metaclust", "KMeans, given K")
     records = read_records(out)
     assert {(r["split"], r["test"], r["method"]) for r in records} == {
         (split, test, method)
@@ -74,9 +76,79 @@ def test_every_method_is_measured_once_on_both_tests(monkeypatch, tmp_path, caps
     capsys.readouterr()
     run(monkeypatch, unseen, "table", out)
     table = capsys.readouterr().out.splitlines()
-    assert table[0].split(" | ")[1:] == ["metaclust", "KMeans told K", "HDBSCAN", "p |"]
+    assert table[0].split(" | ")[1:] == ["metaclust", "KMeans, given K", "HDBSCAN", "p |"]
     mean = np.mean([r["ari"] for r in records if (r["test"], r["method"]) == ("all", "metaclust")])
     assert any(line.startswith("| words, tfidf, all (2 splits)") and f"| {mean:.3f} ±" in line for line in table)
+
+
+def test_records_of_earlier_versions_are_recognised(monkeypatch, tmp_path):
+    monkeypatch.setattr(unseen, "load_dataset", lambda name: words(30, 12))
+    monkeypatch.setattr(unseen, "LSA_WIDTH", 20)
+    out = tmp_path / "unseen.jsonl"
+    old = {"dataset": "words", "vectors": "tfidf", "split": 0, "validate": False, "test": "all"}
+    append_record(out, {**old, "method": "KMeans told K", "ari": 0.5})
+    call = ["run", "--dataset", "words", "--vectors", "tfidf", "--split", 0, "--test", "all", "--out", out]
+    run(monkeypatch, unseen, *call, "--method", "KMeans told K", "KMeans, K by silhouette")
+    assert [record["method"] for record in read_records(out)] == ["KMeans told K", "KMeans, K by silhouette"]
+
+
+class Words:
+    """Stands in for a sentence-transformers model: texts of a category have nearly the same direction."""
+
+    def __init__(self):
+        self.seen = []
+
+    def encode(self, texts, **_):
+        self.seen += texts
+        kinds = [int(text.split("x")[0][1:]) if "x" in text else 0 for text in texts]
+        noise = np.stack([np.random.default_rng(list(text.encode())).normal(size=8) for text in texts])
+        return np.random.default_rng(0).normal(size=(100, 8))[kinds] + 0.1 * noise
+
+
+def test_metaclust_is_given_the_texts_and_baselines_their_embeddings(monkeypatch, tmp_path):
+    """Each text is embedded once: after that its vector is read from the cache."""
+    folder = tmp_path / "models" / "small"
+    folder.mkdir(parents=True)
+    modules = [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    (folder / "config.json").write_text("{}")
+    (folder / "model.safetensors").write_bytes(b"weights")
+    model = Words()
+    monkeypatch.setattr(embeddings, "load_sentence_transformer", lambda *_: model)
+    monkeypatch.setenv("METACLUST_CACHE", str(tmp_path / "cache"))
+    data = words(30, 12)
+    prepared = unseen.read(data, "embeddings", str(folder))
+    np.testing.assert_allclose(np.linalg.norm(prepared.vectors, axis=1), 1, atol=1e-5)
+    assert set(model.seen) - {"width"} == set(data.X)
+    model.seen.clear()
+    given = []
+
+    class Spy(unseen.MetaClusterer):
+        def fit(self, x, y):
+            given.append((x, self.get_params()))
+            return super().fit(x, y)
+
+        def cluster(self, x, **options):
+            given.append((x, self.get_params()))
+            return super().cluster(x, **options)
+
+    monkeypatch.setattr(unseen, "MetaClusterer", Spy)
+    wanted = [("tasks", "metaclust"), ("all", "metaclust"), ("tasks", "KMeans told K")]
+    ours, _, baseline = unseen.run(prepared, 0, wanted, False, dict(map(unseen.setting, SETTINGS)))
+    assert len(given) == 1 + 3 + 1
+    for texts, settings in given:
+        assert isinstance(texts, list)
+        assert set(texts) <= set(data.X)
+        assert (settings["text"], settings["embedding_model"]) == ("embeddings", str(folder))
+    assert model.seen == []
+    assert ours[2]["settings"] == {
+        "text": "embeddings",
+        "embedding_model": "small",
+        "pretrain_steps": 10,
+        "steps": 0,
+        "choice_tasks": 3,
+    }
+    assert baseline[2]["ari"] > 0.9
 
 
 @pytest.mark.parametrize("validate", [True, False])

@@ -5,33 +5,26 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
-from sklearn.decomposition import PCA
 
 from metaclust.cli.commands import writable
 from metaclust.data import Dataset, load_dataset
 from metaclust.data.rows import DataWarning
 from metaclust.estimator import MetaClusterer
-from metaclust.experiments.methods.rivals import bayesian_gaussian_mixture, hdbscan, kmeans_silhouette
+from metaclust.inference.baselines import BASELINES, principal_components
 from metaclust.training import evaluation
 from metaclust.training.episodes import TaskSampler, split_categories
 from metaclust.training.evaluation import Evaluation
 
 PILE = 8
 """Concepts in the pile that the report shows."""
-RIVALS: dict[str, Callable[[Any], NDArray[np.int64]]] = {
-    "KMeans, K by silhouette": kmeans_silhouette,
-    "HDBSCAN": hdbscan,
-    "BayesianGaussianMixture": bayesian_gaussian_mixture,
-}
+COMPARED = [BASELINES[name] for name in ("kmeans-silhouette", "hdbscan", "bayesian-gaussian-mixture")]
 
 
 def main(
@@ -93,13 +86,13 @@ def compare(
         warnings.simplefilter("ignore", DataWarning)
         clusterings = [model.cluster(data.X[task.rows]) for task in tasks]
     pixels = [data.X[task.rows].reshape(len(task.rows), -1) / np.float32(255) for task in tasks]
-    narrow = [PCA(min(10, *rows.shape), random_state=seed).fit_transform(rows) for rows in pixels]
+    narrow = [principal_components(rows, seed) for rows in pixels]
     results = {"metaclust": evaluation.compare(tasks, [clustering.labels for clustering in clusterings])}
-    for name, cluster in RIVALS.items():
-        results[f"{name}, on pixels"] = evaluation.compare(tasks, [cluster(rows) for rows in narrow])
-    for name, cluster in RIVALS.items():
-        learned = [cluster(clustering.representations) for clustering in clusterings]
-        results[f"{name}, on metaclust's representations"] = evaluation.compare(tasks, learned)
+    for baseline in COMPARED:
+        results[f"{baseline.title}, on pixels"] = evaluation.compare(tasks, [baseline(rows) for rows in narrow])
+    for baseline in COMPARED:
+        learned = [baseline(clustering.representations) for clustering in clusterings]
+        results[f"{baseline.title}, on metaclust's representations"] = evaluation.compare(tasks, learned)
     return results
 
 

@@ -3,8 +3,8 @@
     python -m metaclust.experiments.alphabets run --folder runs/alphabets --out results/alphabets.jsonl
     python -m metaclust.experiments.alphabets table results/alphabets.jsonl
 
-964 characters of 30 alphabets are known. Each of the 20 other alphabets has 20 to 47 characters with 20 drawings each,
-and how many there are is not told. One JSON line for each alphabet and method. The accuracy is the share of drawings
+964 characters of 30 alphabets are known. Each of the 20 other alphabets has 20 to 47 characters with 20 drawings each;
+their number is unknown. One JSON line for each alphabet and method. The accuracy is the share of drawings
 that are right under the best matching of clusters and characters.
 """
 
@@ -12,20 +12,18 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy import stats
 
 from metaclust.data import load_dataset
 from metaclust.estimator import MetaClusterer
-from metaclust.experiments.grid import append_record, commit, read_records
-from metaclust.experiments.unseen import MOST_AT_ONCE, Labels, rivals, setting
+from metaclust.experiments.records import append_record, commit, read_records, shown_title
+from metaclust.experiments.unseen import COMPARED, MOST_AT_ONCE, setting
 from metaclust.inference.result import label_scores
 from metaclust.training.evaluation import mean_error_text
 
@@ -54,11 +52,13 @@ MCL = {
 """The accuracy of MCL with 100 outputs (Hsu et al., Multi-class classification without multi-class labels, ICLR 2019),
 as the README of the authors' code, github.com/GT-RIPL/L2C, has it; the mean of the 20 is 0.825."""
 
+ON_REPRESENTATIONS = {f"{name}, on its representations": baseline for name, baseline in COMPARED.items()}
+
 
 def alphabets(
     folder: Path, validate: bool, done: set[tuple[str, str]], seed: int = 0, **settings: Any
 ) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """(alphabet, method, what was measured), but for those that are done.
+    """Yield (alphabet, method, results) for all that are not done.
 
     To validate, five alphabets of the background set are kept out.
     """
@@ -84,24 +84,21 @@ def alphabets(
         rows = np.flatnonzero(of_new == alphabet)
         z = model.transform(new.X[rows])
         names = [new.categories[i] for i in new.y[rows]]
-        ways: dict[str, Callable[[], Labels]] = {"metaclust": partial(find, model, new.X[rows])}
-        for name, cluster in rivals(z, len(set(names)), MOST_AT_ONCE):
-            ways[f"{name}, on its representations"] = cluster
-        for method, cluster in ways.items():
+        true = len(set(names))
+        for method in ("metaclust", *ON_REPRESENTATIONS):
             if (alphabet, method) in done:
                 continue
-            labels = cluster()
-            counted = {"found": len(np.unique(labels)), "true": len(set(names))}
+            if method == "metaclust":
+                labels = model.cluster(new.X[rows], max_clusters=MOST_AT_ONCE).labels
+            else:
+                labels = ON_REPRESENTATIONS[method](z, true, MOST_AT_ONCE)
+            counted = {"found": len(np.unique(labels)), "true": true}
             yield alphabet, method, {**label_scores(names, labels), **counted, **about}
             about = {}
 
 
-def find(model: MetaClusterer, x: NDArray[np.uint8]) -> Labels:
-    return model.cluster(x, max_clusters=MOST_AT_ONCE).labels
-
-
 def table(records: list[dict[str, Any]]) -> str:
-    """Means over the alphabets; p: paired t-test of the accuracy against ours. MCL's published figures beside."""
+    """Return means over the alphabets, and MCL's published ones; p: paired t-test of the accuracy against ours."""
     lines = ["| | accuracy | ARI | mean abs(K found - K) | alphabets | p |", "|---|---|---|---|---|---|"]
     accuracy: dict[str, dict[str, float]] = {}
     for record in records:
@@ -110,8 +107,10 @@ def table(records: list[dict[str, Any]]) -> str:
     for method, of_method in accuracy.items():
         of_records = [record for record in records if record["method"] == method]
         wrong = np.mean([abs(record["found"] - record["true"]) for record in of_records])
-        cells = " | ".join(mean_error_text([record[name] for record in of_records]) for name in ("acc", "ari"))
-        lines.append(f"| {method} | {cells} | {wrong:.2f} | {len(of_records)} | {probability(ours, of_method)} |")
+        entries = " | ".join(mean_error_text([record[name] for record in of_records]) for name in ("acc", "ari"))
+        lines.append(
+            f"| {shown_title(method)} | {entries} | {wrong:.2f} | {len(of_records)} | {probability(ours, of_method)} |"
+        )
     if set(MCL) <= set(ours):
         published = mean_error_text(list(MCL.values()))
         lines.append(f"| MCL, 100 outputs, as published | {published} | | | {len(MCL)} | {probability(ours, MCL)} |")
@@ -119,7 +118,7 @@ def table(records: list[dict[str, Any]]) -> str:
 
 
 def probability(ours: dict[str, float], other: dict[str, float]) -> str:
-    """Of a difference as large, if there were none; empty where there is nothing to compare."""
+    """Return the p-value of the difference; empty where there is nothing to compare."""
     both = sorted(set(ours) & set(other))
     if ours == other or len(both) < 2:
         return ""
@@ -129,11 +128,13 @@ def probability(ours: dict[str, float], other: dict[str, float]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
-    running = commands.add_parser("run", help="measure")
-    running.add_argument("--folder", type=Path, required=True, help="where the trained model is kept")
-    running.add_argument("--set", type=setting, nargs="+", default=[], metavar="NAME=JSON", help="of MetaClusterer")
-    running.add_argument("--validate", action="store_true", help="five alphabets of the background set instead")
-    running.add_argument("--threads", type=int, help="of torch")
+    running = commands.add_parser("run", help="run the trials that are missing")
+    running.add_argument("--folder", type=Path, required=True, help="folder of the trained model")
+    running.add_argument(
+        "--set", type=setting, nargs="+", default=[], metavar="NAME=JSON", help="settings of MetaClusterer"
+    )
+    running.add_argument("--validate", action="store_true", help="test on five alphabets of the background set")
+    running.add_argument("--threads", type=int, help="number of threads")
     running.add_argument("--out", type=Path, required=True)
     showing = commands.add_parser("table", help="print the table")
     showing.add_argument("path", type=Path)
@@ -146,7 +147,9 @@ def main() -> None:
     done = {(record["alphabet"], record["method"]) for record in read_records(arguments.out)}
     for alphabet, method, result in alphabets(arguments.folder, arguments.validate, done, **dict(arguments.set)):
         append_record(arguments.out, {"alphabet": alphabet, "method": method, **result, "commit": commit()})
-        print(f"{alphabet} {method}: {result['acc']:.3f} ({result['found']} of {result['true']})", flush=True)
+        print(
+            f"{alphabet} {shown_title(method)}: {result['acc']:.3f} ({result['found']} of {result['true']})", flush=True
+        )
 
 
 if __name__ == "__main__":

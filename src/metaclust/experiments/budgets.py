@@ -1,4 +1,4 @@
-"""How much work an experiment does. The methods and the protocol are the same in all of them."""
+"""Budgets: how long an experiment trains and tests. Methods and protocol are the same in all of them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Budget:
-    """Steps of training, tasks that are judged by, and the size of the image encoder."""
+    """Steps of training, numbers of tasks, and how the image encoder downsamples."""
 
     name: str
     pretrain_steps: int
-    """Steps of Proto, and of every other method that ours is compared with."""
+    """Steps of Proto, and of every other method but ours."""
     steps: int
     """Steps on the continuous ARI, after Proto."""
     tasks: int
@@ -20,11 +20,11 @@ class Budget:
     validation_tasks: int
     test_tasks: int
     vade_tasks: int
-    """VaDE is trained anew on each test task, so it gets the first few of them only."""
+    """VaDE is trained from scratch on each test task, so it is tested on the first few only."""
     vade_steps: int
-    """On each task, as an autoencoder and then on its bound."""
+    """Steps on each task, as an autoencoder and as many on its bound."""
     strided: bool = True
-    """Whether convolutions halve the image by a stride, or by max pooling at full resolution: slower."""
+    """Whether convolutions downsample by a stride, or by max pooling, which is slower."""
 
     def __str__(self) -> str:
         halving = "strided convolutions" if self.strided else "max pooling"

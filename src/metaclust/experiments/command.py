@@ -1,4 +1,4 @@
-"""What `metaclust experiment` does: run a grid, then write its table and figure."""
+"""The command `metaclust experiment`: run a grid of trials, then write its table and figure."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from metaclust._util.files import write_text
 from metaclust.experiments.budgets import BUDGETS, Budget
-from metaclust.experiments.cells import EXPERIMENTS
 from metaclust.experiments.figures import figure_of, new_figure, save
-from metaclust.experiments.grid import Record, read_records, run_grid
+from metaclust.experiments.grid import run_grid
 from metaclust.experiments.lab import Lab
 from metaclust.experiments.paper import SAYS
 from metaclust.experiments.problems import PROTOCOLS
+from metaclust.experiments.records import Record, read_records
 from metaclust.experiments.tables import table_of
+from metaclust.experiments.trials import EXPERIMENTS
 
 
 def run_experiment(
@@ -36,7 +38,7 @@ def run_experiment(
     progress: bool = True,
     render_only: bool = False,
 ) -> dict[str, Any]:
-    """Run what is missing of an experiment, then write its table and figure; returns where they are.
+    """Run the missing trials of an experiment, then write its table and figure; return where they are.
 
     Results go to OUT/DATASET/NAME.jsonl (.md, .csv, .png, .svg), fitted methods to ``runs``.
     """
@@ -47,34 +49,34 @@ def run_experiment(
     for option, value in (("--splits", splits), ("--workers", workers), ("--threads", threads)):
         if value is not None and value < 1:
             raise ValueError(f"{option} {value}: it must be 1 or more")
-    # Found out now, not after hours.
+    # A missing matplotlib is reported now, not after hours.
     new_figure()
     lab = Lab(dataset, BUDGETS[budget], runs, root)
     folder = Path(out) / lab.protocol.name
     path = folder / f"{name}.jsonl"
-    told = Console(stderr=True, quiet=not progress, soft_wrap=True, highlight=False)
+    console = Console(stderr=True, quiet=not progress, soft_wrap=True, highlight=False)
     if not render_only:
-        cells = EXPERIMENTS[name].cells(lab.protocol.name, splits, lab)
+        trials = EXPERIMENTS[name].trials(lab.protocol.name, splits, lab)
         if methods is not None:
-            known = {cell.method for cell in cells}
+            known = {trial.method for trial in trials}
             unknown = sorted(set(methods) - known)
             if unknown:
                 raise ValueError(f"--methods {', '.join(unknown)}: {name} has {', '.join(sorted(known))}")
-            cells = [cell for cell in cells if cell.method in methods]
-        told.print(f"{name} on {lab.protocol.name}: {EXPERIMENTS[name].about}", markup=False)
-        told.print(str(lab.budget), markup=False)
+            trials = [trial for trial in trials if trial.method in methods]
+        console.print(f"{name} on {lab.protocol.name}: {EXPERIMENTS[name].about}", markup=False)
+        console.print(str(lab.budget), markup=False)
         if threads is not None:
             torch.set_num_threads(threads)
-        with GridBar(f"{name}, {lab.protocol.name}", cells, read_records(path), lab.budget, progress) as bar:
-            run_grid(cells, lab, path, workers=workers, tell=bar.tell)
+        with GridBar(f"{name}, {lab.protocol.name}", trials, read_records(path), lab.budget, progress) as bar:
+            run_grid(trials, lab, path, workers=workers, on_record=bar.tell)
     records = [record for record in read_records(path) if record["budget"] == budget]
     if not records:
-        raise FileNotFoundError(f"{path} has nothing with the budget {budget}: run the experiment first")
+        raise FileNotFoundError(f"{path} has no results with the budget {budget}: run the experiment first")
     return {"results": str(path), **write(name, records, lab.protocol.name, lab.budget, folder)}
 
 
 def write(name: str, records: Sequence[Record], dataset: str, budget: Budget, folder: Path) -> dict[str, Any]:
-    """The table in Markdown and CSV, the figure in PNG and SVG; each is written beside and moved into place."""
+    """Write the table in Markdown and CSV and the figure in PNG and SVG; return where they are."""
     written: dict[str, Any] = {}
     stem = folder / name
     figure = figure_of(name, records, dataset)
@@ -94,30 +96,24 @@ def write(name: str, records: Sequence[Record], dataset: str, budget: Budget, fo
 
 
 def command_of(name: str, records: Sequence[Record], dataset: str, budget: Budget) -> str:
-    """By what command the numbers were made, from which commits."""
+    """Return the command and the commits behind the numbers."""
     splits = 1 + max(record["split"] for record in records)
     commits = sorted({str(record["commit"]) for record in records})
     paper = PROTOCOLS[dataset].paper
-    stands = f" ({dataset} is, or stands for, the paper's {paper})" if paper else ""
+    stands = f" ({dataset} is, or stands in for, the paper's {paper})" if paper else ""
     return (
         f"    metaclust experiment {name} --dataset {dataset} --splits {splits} --budget {budget.name}\n\n"
         f"{len(records)} lines in {name}.jsonl, commit {', '.join(commits)}{stands}. Budget {budget}."
     )
 
 
-def write_text(path: Path, text: str) -> None:
-    beside = path.with_name(f".{path.name}")
-    beside.write_text(text, encoding="utf-8")
-    beside.replace(path)
-
-
 class GridBar:
-    """How much of the whole grid is done."""
+    """The progress of the whole grid."""
 
     def __init__(self, what: str, cells: Sequence[Any], records: Sequence[Record], budget: Budget, shown: bool) -> None:
-        from metaclust.experiments.grid import missing_cells
+        from metaclust.experiments.grid import missing_trials
 
-        done = len(cells) - len(missing_cells(cells, records, budget))
+        done = len(cells) - len(missing_trials(cells, records, budget))
         self.progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=16),

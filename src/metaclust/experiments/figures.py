@@ -1,4 +1,4 @@
-"""Figures of what was measured, PNG and SVG. Needs matplotlib: pip install "metaclust[experiments]"."""
+"""Figures of results, PNG and SVG. Needs matplotlib: pip install "metaclust[experiments]"."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from typing import Any
 
 import numpy as np
 
+from metaclust._util.files import replacing
 from metaclust.experiments import paper
-from metaclust.experiments.cells import SHOWN
-from metaclust.experiments.grid import Record
 from metaclust.experiments.problems import protocol_of
+from metaclust.experiments.records import Record
 from metaclust.experiments.tables import AXES, by_split, title_of
+from metaclust.experiments.trials import SHOWN
 from metaclust.training.evaluation import mean_error
 
 BLUE, ORANGE, GREY = "#2f6db3", "#d2762b", "#777777"
 
 
 def new_figure(columns: int = 1, rows: int = 1, size: tuple[float, float] = (5.6, 3.6)) -> tuple[Any, Any]:
-    """A figure without a window, and its axes."""
+    """Return a figure without a window, and its axes."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
@@ -29,22 +30,20 @@ def new_figure(columns: int = 1, rows: int = 1, size: tuple[float, float] = (5.6
 
 
 def save(figure: Any, stem: Path) -> list[Path]:
-    """Both formats, without dates, so that the same figure is the same file."""
+    """Write both formats, without dates, so that the same figure is the same file."""
     from matplotlib import rc_context
 
     paths = []
     for ending, about in ((".png", {"Software": None}), (".svg", {"Date": None})):
         path = stem.with_name(stem.name + ending)
-        beside = path.with_name(f".{path.name}")
-        with rc_context({"svg.hashsalt": "metaclust"}):
-            figure.savefig(beside, format=ending[1:], dpi=150, metadata=about)
-        beside.replace(path)
+        with replacing(path) as unfinished, rc_context({"svg.hashsalt": "metaclust"}):
+            figure.savefig(unfinished, format=ending[1:], dpi=150, metadata=about)
         paths.append(path)
     return paths
 
 
 def curve_figure(experiment: str, records: Sequence[Record], dataset: str) -> Any:
-    """Test ARI over one number, with standard errors, and the paper's figure of merit as a line."""
+    """Plot the test ARI over one number, with standard errors, and the paper's ARI as a line."""
     what, value = AXES[experiment]
     points = sorted({number for record in records if (number := value(record)) is not None})
     figure, axes = new_figure()
@@ -76,7 +75,7 @@ def curve_figure(experiment: str, records: Sequence[Record], dataset: str) -> An
 
 
 def bars(records: Sequence[Record], dataset: str) -> Any:
-    """Table 1 as bars: ours and the paper's beside it."""
+    """Plot Table 1 as bars, with the paper's results beside ours."""
     published = paper.TABLE1.get(protocol_of(dataset).paper or "", {})
     methods = [name for name in published or () if any(record["method"] == name for record in records)]
     methods = methods or list(dict.fromkeys(record["method"] for record in records if " + " not in record["method"]))
@@ -101,7 +100,7 @@ def bars(records: Sequence[Record], dataset: str) -> Any:
 
 
 def maps(records: Sequence[Record], dataset: str) -> Any:
-    """t-SNE of two test tasks, one row each, the methods side by side; colour is the category."""
+    """Plot the t-SNE maps of two test tasks, one row each, the methods side by side; colour is the category."""
     chosen = [record for name in SHOWN for record in records if record["method"] == name]
     tasks = len(chosen[0]["maps"])
     figure, axes = new_figure(len(chosen), tasks, (2.6 * len(chosen), 2.7 * tasks))
@@ -120,7 +119,7 @@ def maps(records: Sequence[Record], dataset: str) -> Any:
 
 
 def figure_of(experiment: str, records: Sequence[Record], dataset: str) -> Any | None:
-    """The figure of an experiment; some have only a table."""
+    """Return the figure of an experiment; some have only a table."""
     if experiment in AXES:
         return curve_figure(experiment, records, dataset)
     if experiment == "tsne":

@@ -3,7 +3,7 @@
     python -m metaclust.experiments.omniglot protocol --split 0 --out results/omniglot.jsonl
     python -m metaclust.experiments.omniglot collapse --runs 10 --out results/collapse.jsonl
 
-One JSON line a run is appended to the file; runs that are in it already are not done again.
+One JSON line a run is appended to the file; runs that are in it are not run again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ import torch
 from metaclust._util.tensors import versions
 from metaclust.data import Dataset, load_dataset
 from metaclust.data.sparse import SparseRows
-from metaclust.experiments.methods.rivals import bayesian_gaussian_mixture, kmeans_silhouette, kmeans_true
+from metaclust.experiments.records import append_record, read_records
+from metaclust.inference.baselines import BASELINES
 from metaclust.inference.pipeline import paper_pipeline
 from metaclust.model.checkpoint import load_model, save_model
 from metaclust.model.clustering_model import ClusteringModel
@@ -33,10 +34,17 @@ from metaclust.training.loop import train
 
 VALIDATION_TASKS = 100
 TEST_TASKS = 200
+COMPARED = {
+    "BayesianGaussianMixture": BASELINES["bayesian-gaussian-mixture"],
+    "BayesianGaussianMixture, 10 starts": BASELINES["bayesian-gaussian-mixture-10-starts"],
+    "KMeans, K by silhouette": BASELINES["kmeans-silhouette"],
+    "KMeans told the true K": BASELINES["kmeans-true-k"],
+}
+"""The baselines by their names in results files."""
 
 
 def prepare(data: Dataset, seed: int, tasks: int) -> tuple[TaskSampler, list[Task], list[Task], Split]:
-    """Training tasks, and the fixed tasks of 2 to 10 categories for validation and for the test."""
+    """Return training tasks, and fixed tasks of 2 to 10 categories for validation and testing."""
     split = split_categories(data.y, seed)
     x = torch.from_numpy(data.X)
     augment = ImageAugmentation(turn_categories=True)
@@ -50,7 +58,7 @@ def prepare(data: Dataset, seed: int, tasks: int) -> tuple[TaskSampler, list[Tas
 def protocol(
     data: Dataset, split: int, folder: Path, settings: ModelConfig, config: TrainingConfig, tasks: int
 ) -> dict[str, Any]:
-    """Train on a split; then, once, every row of the comparison on its test tasks."""
+    """Train on a split, then test every method once."""
     started = time.perf_counter()
     sampler, validation, test, categories = prepare(data, split, tasks)
     torch.manual_seed(split)
@@ -63,8 +71,8 @@ def protocol(
         "ours": evaluate(model, x, test),
         "ours, network start, T steps": evaluate(model, x, test, pipeline=paper_pipeline(1, None, model.config.steps)),
         "proto + this VB": evaluate(proto, x, test),
-        **rivals("proto", proto, x, test),
-        **rivals("ours", model, x, test),
+        **baselines("proto", proto, x, test),
+        **baselines("ours", model, x, test),
     }
     return {
         "experiment": "protocol",
@@ -78,25 +86,23 @@ def protocol(
     }
 
 
-def rivals(name: str, model: ClusteringModel, x: torch.Tensor | SparseRows, tasks: list[Task]) -> dict[str, Evaluation]:
-    """scikit-learn's ways to cluster, on a model's representations of the same tasks."""
+def baselines(
+    name: str, model: ClusteringModel, x: torch.Tensor | SparseRows, tasks: list[Task]
+) -> dict[str, Evaluation]:
+    """Return the results of the baselines on a model's representations of the same tasks."""
     z = [model.transform(x[torch.from_numpy(task.rows)]).numpy() for task in tasks]
     return {
-        f"{name} + BayesianGaussianMixture": compare(tasks, [bayesian_gaussian_mixture(rows) for rows in z]),
-        f"{name} + BayesianGaussianMixture, 10 starts": compare(
-            tasks, [bayesian_gaussian_mixture(rows, n_init=10) for rows in z]
-        ),
-        f"{name} + KMeans, K by silhouette": compare(tasks, [kmeans_silhouette(rows) for rows in z]),
-        f"{name} + KMeans told the true K": compare(
-            tasks, [kmeans_true(rows, task.n_categories) for rows, task in zip(z, tasks, strict=True)]
-        ),
+        f"{name} + {title}": compare(
+            tasks, [baseline(rows, task.n_categories) for rows, task in zip(z, tasks, strict=True)]
+        )
+        for title, baseline in COMPARED.items()
     }
 
 
 def collapse(
     data: Dataset, seed: int, folder: Path, settings: ModelConfig, config: TrainingConfig, tasks: int
 ) -> dict[str, Any]:
-    """One short training run: does it end above its Proto start?"""
+    """Run one short training, to see whether it ends above its Proto start."""
     sampler, validation, _, _ = prepare(data, seed, tasks)
     torch.manual_seed(seed)
     model = ClusteringModel(settings)
@@ -118,27 +124,24 @@ def main() -> None:
     commands = parser.add_subparsers(dest="command", required=True)
     for name, text in (("protocol", protocol.__doc__), ("collapse", collapse.__doc__)):
         command = commands.add_parser(name, help=text)
-        command.add_argument("--root", help="the folder that holds omniglot/ (or set METACLUST_DATA)")
-        command.add_argument("--out", type=Path, required=True, help="the file to which JSON lines are appended")
-        command.add_argument("--runs-folder", type=Path, default=Path("runs"), help="checkpoints and metrics")
+        command.add_argument("--root", help="folder that holds omniglot/ (or set METACLUST_DATA)")
+        command.add_argument("--out", type=Path, required=True, help="results file to append to")
+        command.add_argument("--runs-folder", type=Path, default=Path("runs"), help="folder of checkpoints and metrics")
         command.add_argument("--threads", type=int, default=torch.get_num_threads())
-        command.add_argument("--tasks", type=int, default=4, help="tasks in a step")
+        command.add_argument("--tasks", type=int, default=4, help="number of tasks in a step")
         command.add_argument("--preset", choices=("default", "paper"), default="default")
         command.add_argument("--pretrain-steps", type=int)
         command.add_argument("--steps", type=int)
         if name == "protocol":
             command.add_argument("--split", type=int, nargs="+", default=[0, 1, 2])
         else:
-            command.add_argument("--runs", type=int, default=10, help="how many seeds, from 0 on")
+            command.add_argument("--runs", type=int, default=10, help="number of seeds, from 0 on")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     data = load_dataset("omniglot", arguments.root)
     seeds = arguments.split if arguments.command == "protocol" else range(arguments.runs)
     key = "split" if arguments.command == "protocol" else "seed"
-    done = set()
-    if arguments.out.exists():
-        lines = [json.loads(line) for line in arguments.out.read_text(encoding="utf-8").splitlines()]
-        done = {line[key] for line in lines if line["experiment"] == arguments.command}
+    done = {record[key] for record in read_records(arguments.out) if record["experiment"] == arguments.command}
     changes = {name: getattr(arguments, name) for name in ("pretrain_steps", "steps")}
     changes = {name: value for name, value in changes.items() if value is not None}
     for seed in seeds:
@@ -158,9 +161,7 @@ def main() -> None:
             "training": asdict(config),
             "versions": versions(),
         }
-        arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        with arguments.out.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(record) + "\n")
+        append_record(arguments.out, record)
         print(
             json.dumps(
                 {name: record[name] for name in record if name not in ("model", "training", "versions")}, indent=1

@@ -1,6 +1,7 @@
-"""What the paper reports: Iwata, "Meta-learning representations for clustering with infinite Gaussian mixture models".
+"""The paper's results: Iwata, "Meta-learning representations for clustering with infinite Gaussian mixture models".
 
-Its figures are drawn without numbers; what its text says of them is here as text.
+Its figures have no numbers, so what its text says of them is quoted here. Its settings are the presets, see
+:mod:`metaclust.experiments.settings`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ TABLE1: dict[str, dict[str, float]] = {
         "Mini-imagenet": (0.112, 0.052, 0.034, 0.000, 0.013, 0.064, 0.000, 0.005, 0.014),
     }.items()
 }
-"""Test ARI, the mean of ten splits."""
+"""Test ARI, mean over ten splits."""
 
 ABLATION: dict[tuple[str, int], dict[str, tuple[float, float]]] = {
     key: dict(zip(("ours", "without-f_r", "without-pretraining", "with-em", "with-prob"), row, strict=True))
@@ -43,7 +44,7 @@ TIME: dict[str, dict[str, float]] = {
 """Seconds of training on a GTX 1080Ti."""
 
 TEST_SECONDS = {"Patent": 1.08, "Dmoz": 2.12, "Omniglot": 2.01, "Mini-imagenet": 14.89}
-"""Of ours, in the mean."""
+"""Mean seconds of a test of ours."""
 
 SAYS = {
     "vb-steps-train": "best with five or ten steps; with one or three no clusters are found, and with 50 or 100 the "

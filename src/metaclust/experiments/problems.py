@@ -22,13 +22,13 @@ from metaclust.training.episodes import Task, TaskSampler, split_categories
 
 @dataclass(frozen=True)
 class Protocol:
-    """What is particular to a data set."""
+    """The settings of a data set."""
 
     name: str
     paper: str | None = None
-    """The paper's data set that it is, or stands for."""
+    """The paper's data set that it is, or stands in for."""
     rows: int | None = None
-    """The most rows a category has in a task; the paper takes all."""
+    """The largest number of rows of a category in a task; None for all, as in the paper."""
     augment: ImageAugmentation | None = None
     dropout: float = 0.0
 
@@ -54,13 +54,13 @@ PROTOCOLS = {
 
 @dataclass(frozen=True)
 class Problem:
-    """Training tasks, and the fixed tasks of other categories for validation and for the test."""
+    """Training tasks, and fixed tasks of other categories for validation and testing."""
 
     sampler: TaskSampler
     validation: list[Task]
     test: list[Task]
     names: list[str]
-    """Of the categories."""
+    """The names of the categories."""
 
     @property
     def x(self) -> Tensor | SparseRows:
@@ -72,7 +72,7 @@ class Problem:
 
 
 def protocol_of(dataset: str) -> Protocol:
-    """By name; an underscore is as good as a hyphen."""
+    """Return the protocol of a data set by name; an underscore is read as a hyphen."""
     name = dataset.replace("_", "-")
     name = {"patents": "patents-ipc"}.get(name, name)
     if name not in PROTOCOLS:
@@ -85,7 +85,7 @@ def load(dataset: str, root: str | os.PathLike[str] | None = None) -> Dataset:
 
 
 def problem_of(data: Dataset, split: int, budget: Budget, categories: int | None = None) -> Problem:
-    """The tasks of a split; with ``categories``, only so many are trained on, the same first ones for any number."""
+    """Return the tasks of a split; with ``categories``, training uses only that many, and smaller sets are nested."""
     protocol = protocol_of(data.name)
     parts = split_categories(data.y, split)
     train = parts.train
@@ -111,12 +111,12 @@ def problem_of(data: Dataset, split: int, budget: Budget, categories: int | None
 
 
 def prepared(data: Dataset, train: np.ndarray) -> Tensor | SparseRows:
-    """All rows as the encoder takes them; what there is to learn of that is learned on the training categories."""
+    """Return all rows as the encoder takes them; vocabulary and scaling are fitted on the training categories."""
     if data.kind == "images":
         return torch.from_numpy(data.X)
     rows = data.rows()
     preparation, _ = fit_preparation(rows.take(np.isin(data.y, train)))
     with warnings.catch_warnings():
-        # Some texts share no word with the training categories: they stay, as they would for a user.
+        # Texts that share no word with the training categories stay, as they would for a user.
         warnings.simplefilter("ignore", DataWarning)
         return preparation(rows)

@@ -1,20 +1,21 @@
-"""A table, in Markdown, of what the Omniglot experiments measured.
+"""A table, in Markdown, of the Omniglot experiments.
 
 python -m metaclust.experiments.summary results/omniglot.jsonl results/collapse.jsonl
 """
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from metaclust.experiments.records import read_records, shown_title
+
 
 def protocol_table(records: list[dict[str, Any]]) -> str:
-    """Test ARI and |K found - K| by method: each split, and the mean over splits."""
+    """Return test ARI and |K found - K| by method: each split, and the mean over splits."""
     records = sorted(records, key=lambda record: record["split"])
     splits = " | ".join(f"split {record['split']}" for record in records)
     lines = [
@@ -23,19 +24,19 @@ def protocol_table(records: list[dict[str, Any]]) -> str:
     ]
     for method in records[0]["test"]:
         rows = [record["test"][method] for record in records]
-        cells = [f"{row['ari']:.3f} ({row['k_error']:.2f})" for row in rows]
+        entries = [f"{row['ari']:.3f} ({row['k_error']:.2f})" for row in rows]
         mean = f"**{np.mean([row['ari'] for row in rows]):.3f}** ({np.mean([row['k_error'] for row in rows]):.2f})"
-        lines.append(f"| {method} | {' | '.join(cells)} | {mean} |")
+        lines.append(f"| {shown_title(method)} | {' | '.join(entries)} | {mean} |")
     for name, key in (("validation ARI of the Proto start", "proto_validation_ari"), ("best", "best_validation_ari")):
-        cells = [f"{record[key]:.3f}" for record in records]
-        lines.append(f"| {name} | {' | '.join(cells)} | {np.mean([record[key] for record in records]):.3f} |")
+        entries = [f"{record[key]:.3f}" for record in records]
+        lines.append(f"| {name} | {' | '.join(entries)} | {np.mean([record[key] for record in records]):.3f} |")
     minutes = [record["training_seconds"] / 60 for record in records]
     lines.append(f"| minutes of training | {' | '.join(f'{m:.1f}' for m in minutes)} | {np.mean(minutes):.1f} |")
     return "\n".join(lines)
 
 
 def collapse_table(records: list[dict[str, Any]]) -> str:
-    """Validation ARI before and after the steps on the continuous ARI, by seed."""
+    """Return validation ARI before and after the steps on the continuous ARI, by seed."""
     lines = ["| seed | Proto start | lowest after it | at the end | held |", "|---|---|---|---|---|"]
     for record in sorted(records, key=lambda record: record["seed"]):
         lowest = min(ari for _, ari in record["validations"][1:])
@@ -49,7 +50,7 @@ def collapse_table(records: list[dict[str, Any]]) -> str:
 def main(paths: list[str]) -> None:
     tables = {"protocol": protocol_table, "collapse": collapse_table}
     for path in paths:
-        records = [json.loads(line) for line in Path(path).read_text(encoding="utf-8").splitlines()]
+        records = read_records(Path(path))
         for experiment, table in tables.items():
             chosen = [record for record in records if record["experiment"] == experiment]
             if chosen:

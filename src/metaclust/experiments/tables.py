@@ -1,4 +1,4 @@
-"""Tables of what was measured: Markdown for reading, CSV for going on with."""
+"""Tables of results: Markdown for reading, CSV for further use."""
 
 from __future__ import annotations
 
@@ -12,27 +12,19 @@ from numpy.typing import NDArray
 from scipy.stats import ttest_rel
 
 from metaclust.experiments import paper
-from metaclust.experiments.cells import ABLATIONS, TABLE1, TIMED, WITH_RIVALS
-from metaclust.experiments.grid import Record
 from metaclust.experiments.methods import METHODS
-from metaclust.experiments.methods.rivals import RIVALS
 from metaclust.experiments.problems import protocol_of
+from metaclust.experiments.records import Record
+from metaclust.experiments.trials import ABLATIONS, TABLE1, TABLE1_BASELINES, TIMED, WITH_BASELINES
+from metaclust.inference.baselines import BASELINES
 from metaclust.training.evaluation import mean_error, mean_error_text
 
-LEVEL = 0.05
-RIVAL_TITLES = {
-    "kmeans-silhouette": "KMeans, K by silhouette",
-    "hdbscan": "HDBSCAN",
-    "bayesian-gaussian-mixture": "BayesianGaussianMixture",
-    "kmeans-true-k": "KMeans told the true K",
-}
-TOLD = "kmeans-true-k"
-"""Told the number of categories: an upper mark that is not ranked with the others."""
+SIGNIFICANCE = 0.05
 
 
 @dataclass(frozen=True)
-class Table:
-    """Cells as text, and the same as numbers."""
+class ResultsTable:
+    """The entries of a table as text, and the same as numbers."""
 
     header: list[str]
     rows: list[list[str]]
@@ -54,30 +46,39 @@ class Table:
 
 
 def title_of(method: str) -> str:
-    name, _, rival = method.partition(" + ")
-    return METHODS[name].title + (f" + {RIVAL_TITLES[rival]}" if rival else "")
+    """Return the name of a method in tables."""
+    name, _, baseline = method.partition(" + ")
+    return METHODS[name].title + (f" + {BASELINES[baseline].title}" if baseline else "")
 
 
-def by_split(records: Sequence[Record], kind: str = "test", figure: str = "ari") -> dict[int, float]:
-    return {record["split"]: record[kind][figure] for record in records if kind in record}
+def is_given_k(method: str) -> bool:
+    """Return whether a method is given the number of categories: an upper mark that is not ranked with the others."""
+    _, _, baseline = method.partition(" + ")
+    return bool(baseline) and BASELINES[baseline].given_k
+
+
+def by_split(records: Sequence[Record], kind: str = "test", score: str = "ari") -> dict[int, float]:
+    """Return a score of each split."""
+    return {record["split"]: record[kind][score] for record in records if kind in record}
 
 
 def shown(values: Sequence[float], bold: bool = False) -> str:
+    """Return the mean and standard error as text."""
     text = mean_error_text(values)
     return f"**{text}**" if bold else text
 
 
 def not_worse(scores: dict[str, dict[int, float]]) -> set[str]:
-    """The best method in the mean, and those not significantly different from it by a paired t-test."""
+    """Return the method with the best mean, and those not significantly different from it by a paired t-test."""
     full = {name: values for name, values in scores.items() if values}
     if not full:
         return set()
     best = max(full, key=lambda name: float(np.mean(list(full[name].values()))))
-    return {name for name, values in full.items() if name == best or probability(full[best], values) >= LEVEL}
+    return {name for name, values in full.items() if name == best or probability(full[best], values) >= SIGNIFICANCE}
 
 
 def probability(first: dict[int, float], second: dict[int, float]) -> float:
-    """That the splits of both differ by so much by chance (paired, two-sided); 0 for fewer than two splits."""
+    """Return the p-value of the difference over splits (paired t-test, two-sided); 0 for fewer than two splits."""
     common = sorted(first.keys() & second.keys())
     a, b = (np.array([values[split] for split in common]) for values in (first, second))
     if len(common) < 2:
@@ -90,23 +91,23 @@ def probability(first: dict[int, float], second: dict[int, float]) -> float:
     return float(found)
 
 
-def table1(records: Sequence[Record], dataset: str) -> Table:
-    """Rows are methods; the paper's figure beside ours."""
+def table1(records: Sequence[Record], dataset: str) -> ResultsTable:
+    """Return Table 1: rows are methods, with the paper's ARI beside ours."""
     published = paper.TABLE1.get(protocol_of(dataset).paper or "", {})
-    order = [*TABLE1, *(f"{name} + {rival}" for name in WITH_RIVALS for rival in RIVALS)]
+    order = [*TABLE1, *(f"{name} + {baseline}" for name in WITH_BASELINES for baseline in TABLE1_BASELINES)]
     groups = {method: [record for record in records if record["method"] == method] for method in order}
     groups = {method: group for method, group in groups.items() if group}
     scores = {method: by_split(group) for method, group in groups.items()}
     most = max(len(values) for values in scores.values())
     # Rows whose splits are not all done are not ranked either.
-    ranked = {name: values for name, values in scores.items() if not name.endswith(TOLD) and len(values) == most}
+    ranked = {name: values for name, values in scores.items() if not is_given_k(name) and len(values) == most}
     best = not_worse(ranked)
     rows: list[list[str]] = []
     numbers: list[dict[str, object]] = []
     for method, group in groups.items():
         values = list(scores[method].values())
         own = list(by_split(group, "own_start").values())
-        off = float(np.mean(list(by_split(group, figure="k_error").values())))
+        off = float(np.mean(list(by_split(group, score="k_error").values())))
         mean, error = mean_error(values)
         p = (
             probability(scores["ours"], scores[method])
@@ -139,16 +140,16 @@ def table1(records: Sequence[Record], dataset: str) -> Table:
         )
     notes = [
         "Test ARI, mean and standard error over splits; in bold what is not significantly different (5%, paired t-test "
-        "over splits) from the best. Rows told the true K are not ranked. K off: the mean of |K found - K|. Own start: "
+        "over splits) from the best. Rows given K are not ranked. K off: the mean of |K found - K|. Own start: "
         "T steps from the method's own start, the paper's inference; else ten starts to convergence, the best bound. "
         "p: of the difference to ours."
     ]
     header = ["method", "test ARI", "K off", "own start", "p", "splits", f"paper ({protocol_of(dataset).paper})"]
-    return Table(header, rows, numbers, notes)
+    return ResultsTable(header, rows, numbers, notes)
 
 
-def ablation(records: Sequence[Record], dataset: str) -> Table:
-    """Rows are variants, columns the width of z."""
+def ablation(records: Sequence[Record], dataset: str) -> ResultsTable:
+    """Return the table of ablations: rows are methods, columns the width of z."""
     name = protocol_of(dataset).paper or ""
     header, rows, numbers = ["variant"], [], []
     groups = {
@@ -190,13 +191,13 @@ def ablation(records: Sequence[Record], dataset: str) -> Table:
         "from the best of the column. Own start: T steps from the variant's own start, the paper's inference. Ten "
         "starts: nine more from k-means++ seeds, each to convergence, the best bound."
     ]
-    return Table(header, rows, numbers, notes)
+    return ResultsTable(header, rows, numbers, notes)
 
 
 def curve(
     records: Sequence[Record], dataset: str, what: str, value: Callable[[Record], float | None], experiment: str
-) -> Table:
-    """A table over one number that varies."""
+) -> ResultsTable:
+    """Return a table over the one number that varies."""
     points = sorted({number for record in records if (number := value(record)) is not None})
     rows, numbers = [], []
     for point in points:
@@ -217,11 +218,13 @@ def curve(
     note = f"Test ARI, mean and standard error over splits. The paper ({name}, a figure without numbers): "
     if name in paper.TABLE1:
         note += f"{paper.TABLE1[name]['ours']:.3f} at its settings; "
-    return Table([what, "ten starts", "own start", "splits"], rows, numbers, [f"{note}{paper.SAYS[experiment]}."])
+    return ResultsTable(
+        [what, "ten starts", "own start", "splits"], rows, numbers, [f"{note}{paper.SAYS[experiment]}."]
+    )
 
 
-def time(records: Sequence[Record], dataset: str) -> Table:
-    """Seconds, and their ratio to Proto's."""
+def time(records: Sequence[Record], dataset: str) -> ResultsTable:
+    """Return the table of seconds, and their ratio to Proto's."""
     name = protocol_of(dataset).paper or ""
     published = paper.TIME.get(name, {})
     rows, numbers = [], []
@@ -266,11 +269,11 @@ def time(records: Sequence[Record], dataset: str) -> Table:
         "measured in turn with Proto's. VaDE is trained within the test. The paper's test seconds of ours: "
         f"{paper.TEST_SECONDS.get(name, '-')}."
     ]
-    return Table([*header, "test of a task, s"], rows, numbers, notes)
+    return ResultsTable([*header, "test of a task, s"], rows, numbers, notes)
 
 
-def table_of(experiment: str, records: Sequence[Record], dataset: str) -> Table | None:
-    """The table of an experiment; t-SNE has none."""
+def table_of(experiment: str, records: Sequence[Record], dataset: str) -> ResultsTable | None:
+    """Return the table of an experiment; t-SNE has none."""
     if experiment == "table1":
         return table1(records, dataset)
     if experiment == "ablation":

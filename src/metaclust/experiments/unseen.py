@@ -1,14 +1,15 @@
-"""MetaClusterer against what a user would pick instead, on categories that it has not seen.
+"""MetaClusterer against baselines, on categories that it has not seen.
 
     python -m metaclust.experiments.unseen run --dataset clinc150 --vectors embeddings --embedding-model MODEL \
         --split 0 1 2 --out results/unseen.jsonl
     python -m metaclust.experiments.unseen table results/unseen.jsonl
 
-Of the categories, 80% are known (the 60% for training and the 20% for validation of the paper's split) and given to
+Of the categories, 80% are known (the 60% for training and the 20% for validation of the paper's split) and passed to
 ``fit``; 20% are the test. ``tasks``: piles of 2 to 10 of them, 40 rows each. ``all``: all rows of all of them at once.
-One JSON line for each (data set, vectors, split, test, method); what is in the file is not done again. ``--validate``
-does the same with the validation categories in place of the test ones, and 60% known: settings are chosen by that.
-``--set augment='"turn"'`` gives MetaClusterer a setting, as JSON; the paper's preset keeps its own.
+MetaClusterer is given what a user has, texts or images; the baselines are given vectors. One JSON line for each (data
+set, vectors, split, test, method); trials in the file are not run again. ``--validate`` tests on the validation
+categories, with 60% known: settings are chosen by that. ``--set augment='"turn"'`` passes a setting to MetaClusterer,
+as JSON; the paper's preset keeps its own.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ import argparse
 import json
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,30 +27,28 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy import stats
-from sklearn.cluster import KMeans
-from sklearn.decomposition import PCA, TruncatedSVD
+from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.metrics import silhouette_score
 
 from metaclust.data import load_dataset
 from metaclust.data.datasets.named import Dataset
 from metaclust.data.preparation.embeddings import SentenceEmbedder
 from metaclust.data.rows import DataWarning
 from metaclust.estimator import MetaClusterer
-from metaclust.experiments.grid import append_record, commit, read_records
-from metaclust.experiments.methods.rivals import bayesian_gaussian_mixture, hdbscan, kmeans_silhouette, kmeans_true
+from metaclust.experiments.records import append_record, commit, read_records, shown_title
+from metaclust.inference.baselines import BASELINES, Labels
 from metaclust.training.episodes import Task, TaskSampler, split_categories
 from metaclust.training.evaluation import Evaluation, compare, mean_error_text
 
 Vectors = Literal["pixels", "tfidf", "embeddings"]
-Labels = NDArray[np.int64]
 
 TASKS = 60
 TASK_ROWS = 40
 MOST_AT_ONCE = 100
-"""Clusters that are allowed where all categories come at once."""
+"""The largest number of clusters where all categories come at once."""
 LSA_WIDTH = 100
-"""Components to which TF-IDF is reduced for the rivals, as is the custom."""
+"""Components to which TF-IDF is reduced for the baselines, as is usual."""
+EMBEDDING_MODEL = "all-MiniLM-L6-v2"
 OURS: dict[str, dict[str, Any]] = {
     "metaclust": {},
     "metaclust, by bound": {"choose": "bound"},
@@ -62,18 +61,27 @@ ABLATIONS: dict[str, dict[str, Any]] = {
     "every row counts": {"effective_rows": None},
     "100 tasks to learn to choose": {"choice_tasks": 100},
 }
-"""What is measured only when it is named."""
-WAYS = {**OURS, **ABLATIONS}
+"""Run only where they are named."""
+VARIANTS = {**OURS, **ABLATIONS}
+COMPARED = {
+    "KMeans, K by silhouette": BASELINES["kmeans-silhouette"],
+    "HDBSCAN": BASELINES["hdbscan"],
+    "BayesianGaussianMixture, PCA-10": BASELINES["bayesian-gaussian-mixture-pca"],
+    "KMeans told K": BASELINES["kmeans-true-k"],
+}
+"""The baselines by their names in results files; tables show :func:`shown_title`."""
 
 
 @dataclass(frozen=True)
 class Data:
-    """What MetaClusterer is given, and what the rivals are given."""
+    """The rows as MetaClusterer is given them, and the vectors that the baselines are given."""
 
-    rows: Any
-    plain: NDArray[np.float32]
+    rows: NDArray[Any]
+    vectors: NDArray[np.float32]
     y: Labels
     names: list[str]
+    settings: dict[str, Any] = field(default_factory=dict)
+    """How MetaClusterer reads the rows."""
 
     def take(self, index: Labels) -> Any:
         rows = self.rows[index]
@@ -81,39 +89,25 @@ class Data:
 
 
 def read(data: Dataset, vectors: Vectors, embedding_model: str | None) -> Data:
-    """The rows as they are clustered. What is fitted without labels is fitted on all rows, for the rivals."""
+    """Return the rows and vectors of a data set; for the baselines, what needs no labels is fitted on all rows."""
+    if vectors == "pixels":
+        pixels = np.asarray(data.X, np.float32).reshape(len(data.X), -1) / np.float32(255)
+        return Data(data.X, pixels, data.y, data.categories)
+    texts = np.array([str(text) for text in data.X], dtype=object)
     if vectors == "embeddings":
-        embedded = SentenceEmbedder(embedding_model or "all-MiniLM-L6-v2").embed([str(text) for text in data.X])
-        return Data(embedded, embedded, data.y, data.categories)
-    if vectors == "tfidf":
-        texts = np.array([str(text) for text in data.X], dtype=object)
-        words = TfidfVectorizer(sublinear_tf=True).fit_transform(texts)
-        plain = TruncatedSVD(LSA_WIDTH, random_state=0).fit_transform(words).astype(np.float32)
-        return Data(texts, plain, data.y, data.categories)
-    plain = np.asarray(data.X, np.float32).reshape(len(data.X), -1) / np.float32(255)
-    return Data(data.X, plain, data.y, data.categories)
-
-
-def rivals(z: NDArray[np.float32], true: int, most: int) -> Iterator[tuple[str, Callable[[], Labels]]]:
-    """What scikit-learn has; only the last is told the number."""
-    yield "KMeans, K by silhouette", lambda: kmeans_silhouette(z, most) if most <= 10 else many_silhouette(z, most)
-    yield "HDBSCAN", lambda: hdbscan(z)
-    narrow = PCA(min(10, *z.shape), random_state=0)
-    yield "BayesianGaussianMixture, PCA-10", lambda: bayesian_gaussian_mixture(narrow.fit_transform(z), most)
-    yield "KMeans told K", lambda: kmeans_true(z, true)
-
-
-def many_silhouette(z: NDArray[np.float32], most: int) -> Labels:
-    """As :func:`kmeans_silhouette`, with every second K and the silhouette of a sample of rows."""
-    found = [KMeans(k, n_init=1, random_state=0).fit_predict(z) for k in range(2, most + 1, 2)]
-    scores = [silhouette_score(z, labels, sample_size=min(2000, len(z)), random_state=0) for labels in found]
-    return np.asarray(found[int(np.argmax(scores))], np.int64)
+        model = embedding_model or EMBEDDING_MODEL
+        # Kept in the same cache from which MetaClusterer reads: each text is embedded once.
+        embedded = SentenceEmbedder(model).embed(texts.tolist())
+        return Data(texts, embedded, data.y, data.categories, {"text": "embeddings", "embedding_model": model})
+    words = TfidfVectorizer(sublinear_tf=True).fit_transform(texts)
+    reduced = TruncatedSVD(LSA_WIDTH, random_state=0).fit_transform(words).astype(np.float32)
+    return Data(texts, reduced, data.y, data.categories)
 
 
 def run(
     data: Data, split: int, wanted: list[tuple[str, str]], validate: bool, given: dict[str, Any]
 ) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """(test, method, what was measured) for all (test, method) ``wanted``; each model is trained once."""
+    """Yield (test, method, results) for all (test, method) ``wanted``; each model is trained once."""
     parts = split_categories(data.y, split)
     known = parts.train if validate else np.union1d(parts.train, parts.validation)
     unknown = parts.validation if validate else parts.test
@@ -126,32 +120,44 @@ def run(
         tasks, most = piles[test]
         started = time.perf_counter()
         about: dict[str, Any] = {}
-        if method in WAYS:
-            # One training serves both ways to choose.
-            choose = WAYS[method].get("choose", "auto")
-            settings = {**given, **{name: value for name, value in WAYS[method].items() if name != "choose"}}
-            share = str(settings)
-            if share not in trained:
-                place = np.flatnonzero(np.isin(data.y, known))
-                fitted = MetaClusterer(seed=split, progress=False, **settings)
-                trained[share] = fitted.fit(data.take(place), [data.names[i] for i in data.y[place]])
+        if method in VARIANTS:
+            # The learned selector and the bound choose among the candidates of the same model.
+            choose = VARIANTS[method].get("choose", "auto")
+            changes = {name: value for name, value in VARIANTS[method].items() if name != "choose"}
+            settings = {**data.settings, **given, **changes}
+            key = str(settings)
+            if key not in trained:
+                trained[key] = fitted(data, known, MetaClusterer(seed=split, progress=False, **settings))
                 about = {
                     "fit_seconds": time.perf_counter() - started,
-                    "decisions": fitted.decisions_,
-                    "settings": settings,
+                    "decisions": trained[key].decisions_,
+                    "settings": recorded(settings),
                 }
-            model = trained[share].set_params(choose=choose)
+            model = trained[key].set_params(choose=choose)
             started = time.perf_counter()
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", DataWarning)
                 found = [model.cluster(data.take(task.rows), max_clusters=most).labels for task in tasks]
         else:
-            found = [dict(rivals(data.plain[task.rows], task.n_categories, most))[method]() for task in tasks]
+            found = [COMPARED[method](data.vectors[task.rows], task.n_categories, most) for task in tasks]
         seconds = time.perf_counter() - started
         yield test, method, {**measured(tasks, found), "cluster_seconds": seconds, **about}
 
 
+def fitted(data: Data, categories: Labels, model: MetaClusterer) -> MetaClusterer:
+    """Fit a model to the rows of some categories."""
+    rows = np.flatnonzero(np.isin(data.y, categories))
+    return model.fit(data.take(rows), [data.names[i] for i in data.y[rows]])
+
+
+def recorded(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return settings for a results file, which names an embedding model without its folder."""
+    model = settings.get("embedding_model")
+    return {**settings, "embedding_model": Path(model).name} if model else settings
+
+
 def measured(tasks: list[Task], found: list[Labels]) -> dict[str, Any]:
+    """Return the scores of found labels, in the mean and of each task."""
     result: Evaluation = compare(tasks, found)
     return {
         **result.summary(),
@@ -162,31 +168,35 @@ def measured(tasks: list[Task], found: list[Labels]) -> dict[str, Any]:
 
 
 def table(records: list[dict[str, Any]]) -> str:
-    """A row for each data set and test; paired t-test, over all tasks, of ours against the best that is not told K."""
+    """Return a table with a row for each data set and test.
+
+    p: paired t-test, over all tasks, of ours against the best baseline that is not given K.
+    """
     groups: dict[tuple[str, str, str], dict[str, dict[int, dict[str, Any]]]] = {}
     for record in records:
         key = (record["dataset"], record["vectors"], record["test"])
         groups.setdefault(key, {}).setdefault(record["method"], {})[record["split"]] = record
     methods = list(dict.fromkeys(record["method"] for record in records))
-    lines = [f"| test ARI (mean of abs(K found - K)) | {' | '.join(methods)} | p |", "|---" * (len(methods) + 2) + "|"]
+    titles = " | ".join(shown_title(method) for method in methods)
+    lines = [f"| test ARI (mean of abs(K found - K)) | {titles} | p |", "|---" * (len(methods) + 2) + "|"]
     for (dataset, vectors, test), by_method in groups.items():
-        cells = []
+        entries = []
         for method in methods:
             of_splits = list(by_method.get(method, {}).values())
             if not of_splits:
-                cells.append("")
+                entries.append("")
                 continue
             wrong = np.mean([record["k_error"] for record in of_splits])
-            cells.append(f"{mean_error_text([record['ari'] for record in of_splits])} ({wrong:.2f})")
+            entries.append(f"{mean_error_text([record['ari'] for record in of_splits])} ({wrong:.2f})")
         splits = len(by_method.get("metaclust", {}))
         name = f"{dataset}, {vectors}, {test} ({splits} split{'' if splits == 1 else 's'})"
-        lines.append(f"| {name} | {' | '.join(cells)} | {probability(by_method)} |")
+        lines.append(f"| {name} | {' | '.join(entries)} | {probability(by_method)} |")
     return "\n".join(lines)
 
 
 def probability(by_method: dict[str, dict[int, dict[str, Any]]]) -> str:
-    """Of a difference as large between ours and the best rival, if there were none."""
-    others = {m: r for m, r in by_method.items() if m not in WAYS and m != "KMeans told K"}
+    """Return the p-value of the difference between ours and the best baseline that is not given K."""
+    others = {m: r for m, r in by_method.items() if m in COMPARED and not COMPARED[m].given_k}
     ours = by_method.get("metaclust", {})
     if not others or not ours:
         return ""
@@ -200,28 +210,31 @@ def probability(by_method: dict[str, dict[int, dict[str, Any]]]) -> str:
 
 
 def setting(words: str) -> tuple[str, Any]:
+    """Parse NAME=JSON, a setting of MetaClusterer."""
     name, _, value = words.partition("=")
     if name not in MetaClusterer().get_params():
         raise argparse.ArgumentTypeError(f"{words}: MetaClusterer has no setting {name!r}")
     try:
         return name, json.loads(value)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{words}: after the = must come JSON, as {name}=300") from None
+        raise argparse.ArgumentTypeError(f"{words}: write JSON after the =, as in {name}=300") from None
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
-    running = commands.add_parser("run", help="measure")
+    running = commands.add_parser("run", help="run the trials that are missing")
     running.add_argument("--dataset", required=True)
     running.add_argument("--vectors", choices=("pixels", "tfidf", "embeddings"), required=True)
-    running.add_argument("--embedding-model", help="a sentence-transformers folder or name")
+    running.add_argument("--embedding-model", help="folder or name of a sentence-transformers model")
     running.add_argument("--split", type=int, nargs="+", default=[0, 1, 2])
     running.add_argument("--test", nargs="+", choices=("tasks", "all"), default=["tasks", "all"])
-    running.add_argument("--method", nargs="+", help="some of the methods; else all")
-    running.add_argument("--set", type=setting, nargs="+", default=[], metavar="NAME=JSON", help="of MetaClusterer")
-    running.add_argument("--validate", action="store_true", help="validation categories in place of test categories")
-    running.add_argument("--threads", type=int, help="of torch")
+    running.add_argument("--method", nargs="+", help="methods to run (default: all)")
+    running.add_argument(
+        "--set", type=setting, nargs="+", default=[], metavar="NAME=JSON", help="settings of MetaClusterer"
+    )
+    running.add_argument("--validate", action="store_true", help="test on validation categories")
+    running.add_argument("--threads", type=int, help="number of threads")
     running.add_argument("--out", type=Path, required=True)
     showing = commands.add_parser("table", help="print the table")
     showing.add_argument("paths", type=Path, nargs="+")
@@ -231,8 +244,9 @@ def main() -> None:
         return
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
-    every = [*OURS, *(name for name, _ in rivals(np.zeros((20, 2), np.float32), 2, 10))]
-    methods = every if arguments.method is None else arguments.method
+    every = [*OURS, *COMPARED]
+    names = {shown_title(name): name for name in COMPARED}
+    methods = every if arguments.method is None else [names.get(method, method) for method in arguments.method]
     unknown = sorted(set(methods) - {*every, *ABLATIONS})
     if unknown:
         parser.error(f"--method {unknown[0]!r}: choose from {', '.join(map(repr, [*every, *ABLATIONS]))}")
@@ -245,8 +259,8 @@ def main() -> None:
         wanted = [(test, method) for method in methods for test in arguments.test if (test, method) not in done]
         for test, method, result in run(data, split, wanted, arguments.validate, dict(arguments.set)):
             append_record(arguments.out, {**same, "test": test, "method": method, **result, "commit": commit()})
-            figures = f"{result['ari']:.4f} ({result['k_error']:.2f})"
-            print(f"{arguments.dataset} {split} {test} {method}: {figures}", flush=True)
+            scores = f"{result['ari']:.4f} ({result['k_error']:.2f})"
+            print(f"{arguments.dataset} {split} {test} {shown_title(method)}: {scores}", flush=True)
 
 
 if __name__ == "__main__":

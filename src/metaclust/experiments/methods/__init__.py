@@ -57,7 +57,7 @@ METHODS: dict[str, type[Method]] = {
 
 
 def load_method(path: str | os.PathLike[str]) -> Method:
-    """Whatever method's ``save`` wrote the file."""
+    """Read a file that the ``save`` of any method wrote."""
     _, header = read_tensors(path, "method")
     name = header.get("method")
     if name not in METHODS:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from metaclust.experiments.methods.ours import Ours
+from metaclust.experiments.settings import PAPER_MODEL
 from metaclust.model.config import ModelConfig
 from metaclust.training.config import TrainingConfig
 
@@ -75,7 +76,7 @@ class UnitMeanCovariance(Ours):
 
     @classmethod
     def adapt(cls, config: ModelConfig, training: TrainingConfig) -> Settings:
-        return replace(config, mean_covariance="unit"), training
+        return replace(config, mean_covariance=PAPER_MODEL.mean_covariance), training
 
 
 class OptimalMeanCovariance(Ours):
@@ -90,7 +91,7 @@ class OptimalMeanCovariance(Ours):
 
 
 class PaperRecipe(Ours):
-    """As the paper trains: T = 10, unit covariance of q(mu), the ARI after the last step alone, a constant rate."""
+    """Trained as in the paper: T = 10, unit covariance of q(mu), the ARI after the last step alone, a constant rate."""
 
     name = "paper-recipe"
     title = "Ours, the paper's recipe"
@@ -104,4 +105,6 @@ class PaperRecipe(Ours):
             steps=training.steps,
             validate_every=training.validate_every,
         )
-        return replace(config, steps=10, mean_covariance="unit", dropout=0.1), recipe
+        paper = PAPER_MODEL
+        changed = replace(config, steps=paper.steps, mean_covariance=paper.mean_covariance, dropout=paper.dropout)
+        return changed, recipe

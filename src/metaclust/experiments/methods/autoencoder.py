@@ -1,4 +1,4 @@
-"""Autoencoders: representations from which the rows can be made again; no labels are used."""
+"""Autoencoders: representations from which rows can be reconstructed; no labels are used."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from metaclust.training.loop import Objective
 
 
 def new_decoder(config: ModelConfig) -> nn.Module:
-    """The encoder the other way round."""
+    """Return the decoder that mirrors the encoder."""
     if len(config.input_shape) == 1:
         return feed_forward(config.representation, config.input_shape[0], config.hidden, config.dropout)
     channels, height, width = config.input_shape
@@ -27,7 +27,7 @@ def new_decoder(config: ModelConfig) -> nn.Module:
 
 
 def reconstruction_loss(decoded: Tensor, x: Tensor) -> Tensor:
-    """(rows,): cross-entropy of the pixels of an image, squared error of a vector; summed over the row."""
+    """Return the loss of each row: the cross-entropy of an image's pixels, or half the squared error of a vector."""
     if decoded.ndim == 2:
         return 0.5 * (decoded - x).square().sum(1)
     ink = x / 255 if x.dtype == torch.uint8 else x
@@ -44,7 +44,7 @@ def autoencoder_loss(model: ClusteringModel, batch: Batch, _: TrainingConfig) ->
 
 
 class Autoencoder(HeadedMethod):
-    """Rows from their representations."""
+    """Reconstructs rows from their representations."""
 
     name = "ae"
     title = "AE"

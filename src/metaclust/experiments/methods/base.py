@@ -1,4 +1,4 @@
-"""What every method of the comparison can do: fit, transform, cluster, save, load."""
+"""The interface of every method in the tables: fit, transform, cluster, save, load."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from metaclust.training.episodes import Task, TaskSampler
 from metaclust.training.evaluation import cluster_tasks, compare, local_tasks, mean_error
 from metaclust.training.loop import Objective, train
 
-Rows = Tensor | SparseRows
+Inputs = Tensor | SparseRows
 
 SPREADS = (1.0, 2.0, 4.0, 8.0, 16.0)
-"""The standard deviations to which representations are scaled on trial, see :func:`choose_frame`."""
+"""The standard deviations that :func:`choose_frame` tries."""
 FRAME_STARTS = 3
 
 
 @dataclass(frozen=True)
-class Lesson:
-    """What a method learns from: the arguments of :meth:`Method.fit`."""
+class FitArguments:
+    """The arguments of :meth:`Method.fit`."""
 
     sampler: TaskSampler
     validation: Sequence[Task] = ()
@@ -47,22 +47,26 @@ class Lesson:
 class Method(ABC):
     """One row of the paper's tables.
 
-    ``config`` is the encoder and the mixture that all methods share, ``training`` how long and how it is trained;
-    a method changes of them what makes it that method.
+    Parameters
+    ----------
+    config : ModelConfig
+        The encoder and mixture that all methods share.
+    training : TrainingConfig, optional
+        How it is trained. :meth:`adapt` makes the changes to both that define the method.
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
-    """As the paper's tables have it."""
+    """The name in the paper's tables."""
 
     def __init__(self, config: ModelConfig, training: TrainingConfig | None = None) -> None:
         self.config, self.training = self.adapt(config, training or TrainingConfig())
         self.seconds = 0.0
-        """How long :meth:`fit` took."""
+        """The duration of :meth:`fit`."""
 
     @classmethod
     def adapt(cls, config: ModelConfig, training: TrainingConfig) -> tuple[ModelConfig, TrainingConfig]:
-        """What the method changes in the shared settings. Done twice, it changes nothing more."""
+        """Return the shared settings with the changes that define the method; idempotent."""
         return config, training
 
     def fit(
@@ -74,45 +78,55 @@ class Method(ABC):
         folder: str | os.PathLike[str] | None = None,
         progress: bool = False,
     ) -> Method:
-        """Learn from the sampler's labelled tasks. ``validation`` are tasks of other categories over the same rows.
+        """Learn from labelled tasks.
 
-        ``start`` is a fitted Proto with whose encoder to begin, for methods that begin so. With ``folder`` a run that
-        was interrupted goes on.
+        Parameters
+        ----------
+        sampler : TaskSampler
+            Draws the training tasks.
+        validation : sequence of Task
+            Tasks of other categories over the same rows.
+        start : Method, optional
+            A fitted Proto whose encoder is the start, for methods that are pretrained so.
+        folder : path, optional
+            Where the run is kept; an interrupted one is continued.
+        progress : bool
+            Whether to show a progress bar.
         """
         started = time.perf_counter()
         with torch.random.fork_rng([]):
             torch.manual_seed(self.training.seed)
-            self.learn(Lesson(sampler, validation, start, folder, progress))
+            self._fit(FitArguments(sampler, validation, start, folder, progress))
         self.seconds = time.perf_counter() - started
         return self
 
     @abstractmethod
-    def learn(self, lesson: Lesson) -> None:
-        """What :meth:`fit` does."""
+    def _fit(self, arguments: FitArguments) -> None:
+        """Learn; :meth:`fit` sets the random seed and takes the time."""
 
     @abstractmethod
-    def transform(self, x: Rows) -> Float[Tensor, "rows s"]:
-        """Representations."""
+    def transform(self, x: Inputs) -> Float[Tensor, "rows s"]:
+        """Return the representations of rows."""
 
     @abstractmethod
-    def cluster_tasks(self, x: Rows, tasks: Sequence[Task], *, seed: int = 0) -> list[NDArray[np.int64]]:
-        """The cluster of each row of each of several tasks over the rows ``x``; their labels are not looked at."""
+    def cluster_tasks(self, x: Inputs, tasks: Sequence[Task], *, seed: int = 0) -> list[NDArray[np.int64]]:
+        """Return the cluster of each row of each task over the rows ``x``; the labels of the tasks are not used."""
 
-    def cluster(self, x: Rows, *, seed: int = 0) -> NDArray[np.int64]:
-        """The cluster of each row."""
+    def cluster(self, x: Inputs, *, seed: int = 0) -> NDArray[np.int64]:
+        """Return the cluster of each row."""
         everything = Task(np.arange(len(x)), np.zeros(len(x), np.int64), np.zeros(1, np.int64))
         return self.cluster_tasks(x, [everything], seed=seed)[0]
 
     @abstractmethod
     def tensors(self) -> dict[str, Tensor]:
-        """All that was learned."""
+        """Return everything that was learned."""
 
     @abstractmethod
     def restore(self, tensors: dict[str, Tensor]) -> None:
-        """Take what :meth:`tensors` gave."""
+        """Load what :meth:`tensors` returned."""
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """A safetensors file, from which :func:`metaclust.experiments.methods.load_method` makes the same method."""
+        """Write a safetensors file for :func:`metaclust.experiments.methods.load_method`."""
         header = {
             "kind": "method",
             "method": self.name,
@@ -125,7 +139,7 @@ class Method(ABC):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Method:
-        """What :meth:`save` wrote."""
+        """Read a file that :meth:`save` wrote."""
         tensors, header = read_tensors(path, "method")
         if header.get("method") != cls.name:
             raise CheckpointError(f"{Path(path)} holds the method {header.get('method')!r}, not {cls.name!r}")
@@ -137,7 +151,7 @@ class Method(ABC):
 
 @dataclass(frozen=True)
 class Frame:
-    """Where representations are put before the mixture, whose prior expects means around zero: (z - shift) scale."""
+    """A shift and scale of representations, (z - shift) scale: the prior of the mixture expects means around zero."""
 
     shift: Tensor
     scale: float = 1.0
@@ -150,7 +164,7 @@ class EncoderMethod(Method):
     """A method that learns an encoder; the infinite mixture then finds the clusters of its representations."""
 
     objective: Objective | None = None
-    """What the encoder is trained on."""
+    """What the encoder is trained on; None for the continuous ARI."""
 
     def __init__(self, config: ModelConfig, training: TrainingConfig | None = None) -> None:
         super().__init__(config, training)
@@ -160,43 +174,43 @@ class EncoderMethod(Method):
 
     @classmethod
     def adapt(cls, config: ModelConfig, training: TrainingConfig) -> tuple[ModelConfig, TrainingConfig]:
-        # Without a task network, the first start of the mixture is drawn; there is no phase of Proto before.
+        # Without a task network the first start of the mixture is random; there is no pretraining.
         return replace(config, initial="random"), replace(training, pretrain_steps=0)
 
     def build(self) -> ClusteringModel:
-        """A model with the weights of a beginner."""
+        """Return a model with untrained weights."""
         return ClusteringModel(self.config)
 
-    def learn(self, lesson: Lesson) -> None:
+    def _fit(self, arguments: FitArguments) -> None:
         self.model = self.build()
-        self.learn_encoder(lesson)
+        self.fit_encoder(arguments)
         self.model.eval()
-        if lesson.validation:
-            self.frame, self.validation_ari = choose_frame(self.model, lesson.sampler.x, lesson.validation)
+        if arguments.validation:
+            self.frame, self.validation_ari = choose_frame(self.model, arguments.sampler.x, arguments.validation)
 
-    def learn_encoder(self, lesson: Lesson) -> None:
+    def fit_encoder(self, arguments: FitArguments) -> None:
         """Train ``self.model`` on the objective."""
-        self.run(self.model, lesson, self.training)
+        self.run(self.model, arguments, self.training)
 
-    def run(self, model: ClusteringModel, lesson: Lesson, training: TrainingConfig) -> None:
-        """Train a model on the objective of the method, in the lesson's folder."""
+    def run(self, model: ClusteringModel, arguments: FitArguments, training: TrainingConfig) -> None:
+        """Train a model on the objective of the method, in the run's folder."""
         train(
             model,
-            lesson.sampler,
-            lesson.validation,
+            arguments.sampler,
+            arguments.validation,
             training,
-            folder=lesson.folder,
-            resume=lesson.folder is not None,
-            progress=lesson.progress,
+            folder=arguments.folder,
+            resume=arguments.folder is not None,
+            progress=arguments.progress,
             objective=self.objective,
         )
 
-    def transform(self, x: Rows) -> Tensor:
+    def transform(self, x: Inputs) -> Tensor:
         return self.model.transform(x)
 
     def cluster_tasks(
         self,
-        x: Rows,
+        x: Inputs,
         tasks: Sequence[Task],
         *,
         seed: int = 0,
@@ -224,11 +238,11 @@ class EncoderMethod(Method):
         self.model.eval()
 
 
-def choose_frame(model: ClusteringModel, x: Rows, validation: Sequence[Task]) -> tuple[Frame, float]:
-    """As the encoder gives them, or centred and scaled to one of several spreads: what clusters validation tasks best.
+def choose_frame(model: ClusteringModel, x: Inputs, validation: Sequence[Task]) -> tuple[Frame, float]:
+    """Return the frame in which validation tasks are clustered best, and their ARI in it.
 
-    The mixture has a prior of unit scale. Ours learns an encoder for it; others know nothing of it, and should not
-    lose for that. To be chosen, a frame must be better than none by more than the standard error of the difference.
+    The prior of the mixture has unit scale. Ours learns an encoder for it; the others do not know it, and should not
+    lose by that. To be chosen, a frame must be better than none by more than the standard error of the difference.
     """
     tried = try_frames(model, x, validation, FRAME_STARTS)
     _, plain = tried[0]
@@ -241,25 +255,25 @@ def choose_frame(model: ClusteringModel, x: Rows, validation: Sequence[Task]) ->
 
 
 def try_frames(
-    model: ClusteringModel, x: Rows, tasks: Sequence[Task], starts: int
+    model: ClusteringModel, x: Inputs, tasks: Sequence[Task], starts: int
 ) -> list[tuple[Frame, NDArray[np.float64]]]:
-    """Frames, the plain one first, and the ARI of each task in each."""
+    """Return frames, the plain one first, and the ARI of each task in each."""
     rows, local = local_tasks(tasks)
     z = model.transform(x[torch.from_numpy(rows)])
     centre = z.mean(0)
     spread = float((z - centre).square().mean().sqrt())
     frames = [Frame(torch.zeros_like(centre))]
     if spread > 0 and np.isfinite(spread):
-        frames += [Frame(centre, wanted / spread) for wanted in SPREADS]
+        frames += [Frame(centre, target / spread) for target in SPREADS]
     pipeline = paper_pipeline(starts)
     return [(frame, compare(tasks, cluster_tasks(model, frame(z), local, pipeline=pipeline)).ari) for frame in frames]
 
 
-def validate_in_frame(model: ClusteringModel, x: Rows, tasks: Sequence[Task], _: TrainingConfig) -> float:
-    """The ARI of validation tasks, in the frame that suits them best."""
+def validate_in_frame(model: ClusteringModel, x: Inputs, tasks: Sequence[Task], _: TrainingConfig) -> float:
+    """Return the mean ARI of validation tasks in their best frame."""
     return max(float(aris.mean()) for _, aris in try_frames(model, x, tasks, starts=2))
 
 
 def settings_of(method: Method) -> dict[str, Any]:
-    """As JSON can hold them."""
+    """Return the settings of a method for a results file."""
     return {"model": method.config.to_dict(), "training": asdict(method.training)}

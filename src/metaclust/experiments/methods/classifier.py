@@ -1,4 +1,4 @@
-"""A classifier of the training categories: its last layer but one is the representation."""
+"""A classifier of the training categories: its penultimate layer is the representation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from metaclust.experiments.methods.base import Lesson, validate_in_frame
+from metaclust.experiments.methods.base import FitArguments, validate_in_frame
 from metaclust.experiments.methods.headed import HeadedMethod, HeadedModel
 from metaclust.model.clustering_model import ClusteringModel
 from metaclust.training.augmentation import ImageAugmentation
@@ -48,9 +48,9 @@ class Classifier(HeadedMethod):
     def new_head(self, sampler: TaskSampler) -> nn.Module:
         return CategoryHead(self.config.representation, torch.from_numpy(sampler.categories))
 
-    def learn_encoder(self, lesson: Lesson) -> None:
-        # A category that is turned is another one, of which the classifier has no output.
-        sampler = lesson.sampler
+    def fit_encoder(self, arguments: FitArguments) -> None:
+        # A rotated category is another one, for which the classifier has no output.
+        sampler = arguments.sampler
         if isinstance(sampler.augment, ImageAugmentation):
             sampler = replace(sampler, augment=replace(sampler.augment, turn_categories=False))
-        super().learn_encoder(replace(lesson, sampler=sampler))
+        super().fit_encoder(replace(arguments, sampler=sampler))

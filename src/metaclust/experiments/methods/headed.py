@@ -1,4 +1,4 @@
-"""Encoders that are trained with a network behind them, which is then thrown away."""
+"""Encoders that are trained with a head, which is then discarded."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from abc import abstractmethod
 
 from torch import nn
 
-from metaclust.experiments.methods.base import EncoderMethod, Lesson
+from metaclust.experiments.methods.base import EncoderMethod, FitArguments
 from metaclust.model.clustering_model import ClusteringModel
 from metaclust.model.config import ModelConfig
 from metaclust.training.episodes import TaskSampler
 
 
 class HeadedModel(ClusteringModel):
-    """A model with a network that reads its representations."""
+    """A model with a head: a network that reads its representations."""
 
     def __init__(self, config: ModelConfig, head: nn.Module) -> None:
         super().__init__(config)
@@ -25,9 +25,9 @@ class HeadedMethod(EncoderMethod):
 
     @abstractmethod
     def new_head(self, sampler: TaskSampler) -> nn.Module:
-        """What the encoder is trained with."""
+        """Return the untrained head."""
 
-    def learn_encoder(self, lesson: Lesson) -> None:
-        whole = HeadedModel(self.config, self.new_head(lesson.sampler))
-        self.run(whole, lesson, self.training)
+    def fit_encoder(self, arguments: FitArguments) -> None:
+        whole = HeadedModel(self.config, self.new_head(arguments.sampler))
+        self.run(whole, arguments, self.training)
         self.model.encoder.load_state_dict(whole.encoder.state_dict())

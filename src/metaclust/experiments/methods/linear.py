@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from metaclust.data.sparse import dense
-from metaclust.experiments.methods.base import EncoderMethod, Lesson, Rows
+from metaclust.experiments.methods.base import EncoderMethod, FitArguments, Inputs
 from metaclust.model.clustering_model import ClusteringModel
 
 
@@ -30,7 +30,7 @@ class LinearMap(nn.Module):
 
 
 def flat(x: Tensor) -> Tensor:
-    """Rows as vectors; uint8 images are scaled to [0, 1]."""
+    """Return rows as vectors; uint8 images are scaled to [0, 1]."""
     return (x.float() / 255 if x.dtype == torch.uint8 else x).flatten(1)
 
 
@@ -41,14 +41,14 @@ class LinearMethod(EncoderMethod):
     def fit_map(
         self, x: NDArray[np.float32], y: NDArray[np.int64], columns: int
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """The mean, and W with at most so many columns."""
+        """Return the mean, and W with at most ``columns`` columns."""
 
     def build(self) -> ClusteringModel:
         width = int(np.prod(self.config.input_shape))
         return ClusteringModel(self.config, LinearMap(width, self.config.representation))
 
-    def learn_encoder(self, lesson: Lesson) -> None:
-        sampler = lesson.sampler
+    def fit_encoder(self, arguments: FitArguments) -> None:
+        sampler = arguments.sampler
         rows = np.flatnonzero(np.isin(sampler.y, sampler.categories))
         x = training_rows(sampler.x, rows)
         columns = min(self.config.representation, *x.shape)
@@ -60,6 +60,6 @@ class LinearMethod(EncoderMethod):
         encoder.weight[:, : weight.shape[1]] = torch.from_numpy(weight.astype(np.float32))
 
 
-def training_rows(x: Rows, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+def training_rows(x: Inputs, rows: NDArray[np.int64]) -> NDArray[np.float32]:
     chosen: NDArray[np.float32] = flat(dense(x[torch.from_numpy(rows)])).numpy()
     return chosen

@@ -8,7 +8,7 @@ from metaclust.training.losses import proto_loss
 
 
 class Proto(EncoderMethod):
-    """Rows are told apart by the nearest centroid of a category."""
+    """Classifies rows by the nearest centroid of a category."""
 
     name = "proto"
     title = "Proto"
@@ -16,7 +16,7 @@ class Proto(EncoderMethod):
 
 
 class LongProto(Proto):
-    """For as many steps as ours has in both its phases: whether it is only the longer training that helps."""
+    """Trained for as many steps as ours in both its phases, to see whether only the longer training helps."""
 
     name = "proto-long"
     title = "Proto, as many steps as ours"

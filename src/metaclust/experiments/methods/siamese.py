@@ -13,13 +13,13 @@ from metaclust.training.loop import Objective
 
 
 def siamese_loss(model: ClusteringModel, batch: Batch, _: TrainingConfig) -> tuple[Tensor, dict[str, float]]:
-    """Over all pairs of rows of a batch of tasks."""
+    """Return the contrastive loss over all pairs of rows of a batch."""
     loss = contrastive_loss(model.encode(batch.x), batch.category)
     return loss, {"loss": float(loss.detach())}
 
 
 class Siamese(EncoderMethod):
-    """Rows of a category together, others apart."""
+    """Pulls rows of a category together and pushes others apart."""
 
     name = "siamese"
     title = "Siamese"

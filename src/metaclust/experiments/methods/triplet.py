@@ -13,13 +13,13 @@ from metaclust.training.loop import Objective
 
 
 def loss_of_triplets(model: ClusteringModel, batch: Batch, _: TrainingConfig) -> tuple[Tensor, dict[str, float]]:
-    """Over triplets drawn from the rows of a batch of tasks."""
+    """Return the loss over triplets drawn from the rows of a batch."""
     loss = triplet_loss(model.encode(batch.x), batch.category)
     return loss, {"loss": float(loss.detach())}
 
 
 class Triplet(EncoderMethod):
-    """A row is nearer to rows of its category than to others."""
+    """Makes a row nearer to rows of its category than to others."""
 
     name = "triplet"
     title = "Triplet"

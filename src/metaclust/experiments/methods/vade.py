@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from metaclust._util.tensors import CheckpointError
 from metaclust.data.sparse import dense
 from metaclust.experiments.methods.autoencoder import new_decoder, reconstruction_loss
-from metaclust.experiments.methods.base import Lesson, Method, Rows
+from metaclust.experiments.methods.base import FitArguments, Inputs, Method
 from metaclust.model.config import ModelConfig
 from metaclust.model.encoders import new_encoder
 from metaclust.training.config import TrainingConfig
@@ -44,13 +44,13 @@ class VaDENetwork(nn.Module):
         return mean, log_variance.clamp(-10, 10)
 
     def log_joint(self, z: Float[Tensor, "n s"]) -> Float[Tensor, "n k"]:
-        """log p(c) + log p(z|c)."""
+        """Return log p(c) + log p(z|c)."""
         squared = (z[:, None] - self.means).square() / self.log_variances.exp()
         density = -0.5 * (squared + self.log_variances + math.log(2 * math.pi)).sum(-1)
         return self.log_weights.log_softmax(-1) + density
 
     def bound(self, x: Tensor) -> Float[Tensor, " n"]:
-        """The evidence lower bound of each row, at one draw of z (Eq. 12 of Jiang et al.)."""
+        """Return the evidence lower bound of each row, at one draw of z (Eq. 12 of Jiang et al.)."""
         mean, log_variance = self.encode(x)
         z = mean + torch.randn_like(mean) * (0.5 * log_variance).exp()
         log_r = self.log_joint(z).log_softmax(-1)
@@ -72,10 +72,10 @@ class VaDENetwork(nn.Module):
 
 
 class VaDE(Method):
-    """Trained anew on the unlabelled rows of each task that it clusters, as the paper does; labels teach it nothing.
+    """Trained from scratch on the unlabelled rows of each task, as in the paper; it learns nothing from labels.
 
     ``training.pretrain_steps`` steps as an autoencoder, then ``training.steps`` on the bound, each over all rows of
-    the task. :meth:`transform` is by the networks of the task clustered last.
+    the task. :meth:`transform` uses the networks of the last task.
     """
 
     name = "vade"
@@ -85,16 +85,16 @@ class VaDE(Method):
         super().__init__(config, training)
         self.network = VaDENetwork(self.config, self.config.max_clusters)
 
-    def learn(self, lesson: Lesson) -> None:
+    def _fit(self, arguments: FitArguments) -> None:
         self.network = VaDENetwork(self.config, self.config.max_clusters).eval()
 
     @torch.no_grad()
-    def transform(self, x: Rows) -> Tensor:
+    def transform(self, x: Inputs) -> Tensor:
         self.network.eval()
         parts = [x[start : start + 1024] for start in range(0, max(1, len(x)), 1024)]
         return torch.cat([self.network.encode(dense(part))[0] for part in parts])
 
-    def cluster_tasks(self, x: Rows, tasks: Sequence[Task], *, seed: int = 0) -> list[NDArray[np.int64]]:
+    def cluster_tasks(self, x: Inputs, tasks: Sequence[Task], *, seed: int = 0) -> list[NDArray[np.int64]]:
         found = []
         with torch.random.fork_rng([]):
             for task in tasks:

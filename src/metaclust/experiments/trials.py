@@ -1,4 +1,4 @@
-"""What each experiment measures: its grid of cells, and how one cell is measured."""
+"""The trials of each experiment, and how one trial is measured."""
 
 from __future__ import annotations
 
@@ -10,18 +10,20 @@ from typing import Any
 import numpy as np
 from sklearn.manifold import TSNE
 
-from metaclust.experiments.lab import Lab, Setting
+from metaclust.experiments.lab import Lab
 from metaclust.experiments.methods import EncoderMethod, Method
 from metaclust.experiments.methods.base import settings_of
 from metaclust.experiments.methods.headed import HeadedMethod, HeadedModel
-from metaclust.experiments.methods.rivals import RIVALS
+from metaclust.experiments.settings import Variant
+from metaclust.inference.baselines import BASELINES
 from metaclust.training.evaluation import compare
 from metaclust.training.losses import ari_loss
 from metaclust.training.optimizer import new_optimizer
 
 TABLE1 = ("ours", "proto", "ae", "siamese", "triplet", "nn", "vade", "pca", "flda", "proto-long", "paper-recipe")
-WITH_RIVALS = ("ours", "proto")
-"""On whose representations scikit-learn's ways to cluster are tried."""
+TABLE1_BASELINES = ("kmeans-silhouette", "hdbscan", "bayesian-gaussian-mixture", "kmeans-true-k")
+WITH_BASELINES = ("ours", "proto")
+"""The methods on whose representations the baselines run."""
 ABLATIONS = (
     "ours",
     "without-f_r",
@@ -37,134 +39,135 @@ SHOWN = ("ours", "proto", "ae", "triplet")
 STEPS_IN_TRAINING = (1, 3, 5, 10, 50, 100)
 STEPS_IN_TEST = (1, 2, 3, 5, 10, 20, 50, 100)
 SHARES = (0.05, 0.1, 0.2, 0.4, 0.7, 1.0)
-"""Of the training categories."""
+"""The shares of the training categories."""
 TIMED_STEPS = 20
 
 
 @dataclass(frozen=True)
-class Cell:
+class Trial:
     """One line of a results file."""
 
     experiment: str
     dataset: str
     method: str
     split: int
-    setting: Setting = field(default_factory=Setting)
+    variant: Variant = field(default_factory=Variant)
     steps: int | None = None
-    """Steps of inference at the test, where they vary."""
+    """Steps of inference in testing, where they vary."""
 
     def identity(self, budget: str) -> dict[str, Any]:
-        """What makes it this cell and no other."""
-        setting = {**asdict(self.setting), "test_steps": self.steps}
+        """Return what tells this trial from all others, as results files have it."""
         return {
             "experiment": self.experiment,
             "dataset": self.dataset,
             "method": self.method,
             "split": self.split,
-            "setting": setting,
+            "setting": {**asdict(self.variant), "test_steps": self.steps},
             "budget": budget,
         }
 
 
-def table1(dataset: str, splits: int, lab: Lab) -> list[Cell]:
-    """Every method of the paper's Table 1, and what a user would pick on the same representations."""
-    methods = [*TABLE1, *(f"{name} + {rival}" for name in WITH_RIVALS for rival in RIVALS)]
-    return [Cell("table1", dataset, method, split) for method in methods for split in range(splits)]
+def table1(dataset: str, splits: int, lab: Lab) -> list[Trial]:
+    """Every method of the paper's Table 1, and baselines on the same representations."""
+    methods = [*TABLE1, *(f"{name} + {baseline}" for name in WITH_BASELINES for baseline in TABLE1_BASELINES)]
+    return [Trial("table1", dataset, method, split) for method in methods for split in range(splits)]
 
 
-def ablation(dataset: str, splits: int, lab: Lab) -> list[Cell]:
+def ablation(dataset: str, splits: int, lab: Lab) -> list[Trial]:
     """The paper's ablations, the component families and the paper's recipe, with S = 10 and S = 2."""
     return [
-        Cell("ablation", dataset, method, split, Setting(s=s))
+        Trial("ablation", dataset, method, split, Variant(s=s))
         for s in (10, 2)
         for method in ABLATIONS
         for split in range(splits)
     ]
 
 
-def vb_steps_train(dataset: str, splits: int, lab: Lab) -> list[Cell]:
+def vb_steps_train(dataset: str, splits: int, lab: Lab) -> list[Trial]:
     """Steps of inference that are trained through."""
     return [
-        Cell("vb-steps-train", dataset, "ours", split, Setting(t=t))
+        Trial("vb-steps-train", dataset, "ours", split, Variant(t=t))
         for t in STEPS_IN_TRAINING
         for split in range(splits)
     ]
 
 
-def vb_steps_test(dataset: str, splits: int, lab: Lab) -> list[Cell]:
-    """Steps of inference at the test, ten in training as in the paper."""
+def vb_steps_test(dataset: str, splits: int, lab: Lab) -> list[Trial]:
+    """Steps of inference in testing, ten in training as in the paper."""
     return [
-        Cell("vb-steps-test", dataset, "ours", split, steps=steps) for split in range(splits) for steps in STEPS_IN_TEST
+        Trial("vb-steps-test", dataset, "ours", split, steps=steps)
+        for split in range(splits)
+        for steps in STEPS_IN_TEST
     ]
 
 
-def categories(dataset: str, splits: int, lab: Lab) -> list[Cell]:
+def categories(dataset: str, splits: int, lab: Lab) -> list[Trial]:
     """The number of training categories."""
     whole = len(lab.problem(0).sampler.categories)
     numbers = sorted({max(10, round(share * whole)) for share in SHARES if round(share * whole) <= whole})
     return [
-        Cell("categories", dataset, "ours", split, Setting(categories=None if number >= whole else number))
+        Trial("categories", dataset, "ours", split, Variant(categories=None if number >= whole else number))
         for number in numbers
         for split in range(splits)
     ]
 
 
-def time_of_methods(dataset: str, splits: int, lab: Lab) -> list[Cell]:
+def time_of_methods(dataset: str, splits: int, lab: Lab) -> list[Trial]:
     """Seconds of a training step beside one of Proto's, and of the training and the test of the table."""
-    return [Cell("time", dataset, method, split) for method in TIMED for split in range(splits)]
+    return [Trial("time", dataset, method, split) for method in TIMED for split in range(splits)]
 
 
-def tsne(dataset: str, splits: int, lab: Lab) -> list[Cell]:
+def tsne(dataset: str, splits: int, lab: Lab) -> list[Trial]:
     """Two test tasks of the first split."""
-    return [Cell("tsne", dataset, method, 0) for method in SHOWN]
+    return [Trial("tsne", dataset, method, 0) for method in SHOWN]
 
 
-def measure_test(cell: Cell, lab: Lab, progress: bool) -> dict[str, Any]:
-    """Fit and test. Ours and its ablations also by the paper's inference: T steps from the own start."""
-    name, _, rival = cell.method.partition(" + ")
-    method = lab.fitted(name, cell.split, cell.setting, progress)
-    number = cell.setting.categories
-    if rival:
+def measure_test(trial: Trial, lab: Lab, progress: bool) -> dict[str, Any]:
+    """Fit and test. Encoder methods are also tested by the paper's inference: T steps from their own start."""
+    name, _, baseline = trial.method.partition(" + ")
+    method = lab.fitted(name, trial.split, trial.variant, progress)
+    number = trial.variant.categories
+    if baseline:
         started = time.perf_counter()
-        tasks = lab.problem(cell.split).test
-        z = lab.representations(method, cell.split)
-        labels = [RIVALS[rival](rows, task.n_categories) for rows, task in zip(z, tasks, strict=True)]
+        tasks = lab.problem(trial.split).test
+        z = lab.representations(method, trial.split)
+        labels = [BASELINES[baseline](rows, task.n_categories) for rows, task in zip(z, tasks, strict=True)]
         return {
             "test": compare(tasks, labels).summary(),
             "test_seconds_a_task": (time.perf_counter() - started) / len(tasks),
             "training_seconds": method.seconds,
         }
-    result, seconds = lab.test(method, cell.split, number)
+    result, seconds = lab.test(method, trial.split, number)
     measured = {
         "test": result.summary(),
         "test_seconds_a_task": seconds,
         "training_seconds": method.seconds,
-        "training_categories": len(lab.problem(cell.split, number).sampler.categories),
+        "training_categories": len(lab.problem(trial.split, number).sampler.categories),
         "settings": settings_of(method),
     }
     if isinstance(method, EncoderMethod):
         measured |= {"validation_ari": method.validation_ari, "scale": method.frame.scale}
-        own, _ = lab.test(method, cell.split, number, starts=1, tol=None)
+        own, _ = lab.test(method, trial.split, number, starts=1, tol=None)
         measured["own_start"] = own.summary()
     return measured
 
 
-def measure_steps(cell: Cell, lab: Lab, progress: bool) -> dict[str, Any]:
-    """So many steps from the network's start, and from the best of ten starts."""
-    method = lab.fitted(cell.method, cell.split, cell.setting, progress)
-    own, _ = lab.test(method, cell.split, starts=1, tol=None, steps=cell.steps)
-    best, seconds = lab.test(method, cell.split, starts=10, tol=None, steps=cell.steps)
+def measure_steps(trial: Trial, lab: Lab, progress: bool) -> dict[str, Any]:
+    """Test with the trial's number of steps: from the network's start, and from the best of ten starts."""
+    method = lab.fitted(trial.method, trial.split, trial.variant, progress)
+    own, _ = lab.test(method, trial.split, starts=1, tol=None, steps=trial.steps)
+    best, seconds = lab.test(method, trial.split, starts=10, tol=None, steps=trial.steps)
     return {"test": best.summary(), "own_start": own.summary(), "test_seconds_a_task": seconds}
 
 
-def measure_time(cell: Cell, lab: Lab, progress: bool) -> dict[str, Any]:
-    """A step of the method and one of Proto in turn, so that what else the machine does falls on both."""
-    method = lab.fitted(cell.method, cell.split, cell.setting, progress)
-    _, seconds = lab.test(method, cell.split)
+def measure_time(trial: Trial, lab: Lab, progress: bool) -> dict[str, Any]:
+    """Time a step of the method and one of Proto in turn, so that other load on the machine affects both."""
+    method = lab.fitted(trial.method, trial.split, trial.variant, progress)
+    _, seconds = lab.test(method, trial.split)
     measured: dict[str, Any] = {"test_seconds_a_task": seconds, "training_seconds": method.seconds}
-    step = stepper(method, lab, cell.split)
+    step = stepper(method, lab, trial.split)
     if step is not None:
-        proto = stepper(lab.fitted("proto", cell.split, cell.setting, progress), lab, cell.split)
+        proto = stepper(lab.fitted("proto", trial.split, trial.variant, progress), lab, trial.split)
         pairs = []
         for i in range(-2, TIMED_STEPS):
             pair = [clock(one, i) for one in (step, proto) if one is not None]
@@ -177,12 +180,12 @@ def measure_time(cell: Cell, lab: Lab, progress: bool) -> dict[str, Any]:
 
 
 def stepper(method: Method, lab: Lab, split: int) -> Callable[[int], None] | None:
-    """A training step of a copy of the method; None for those that do not train by steps over tasks."""
+    """Return a training step of a copy of the method; None for methods that do not train by steps over tasks."""
     if not isinstance(method, EncoderMethod) or (method.objective is None and method.training.steps == 0):
         return None
     sampler = lab.problem(split).sampler
     loss = ari_loss if method.objective is None else method.objective.loss
-    fresh = lab.new(method.name, split, Setting(s=method.config.representation, t=method.config.steps))
+    fresh = lab.new(method.name, split, Variant(s=method.config.representation, t=method.config.steps))
     if not isinstance(fresh, EncoderMethod) or not list(fresh.model.parameters()):
         return None
     model = HeadedModel(fresh.config, fresh.new_head(sampler)) if isinstance(fresh, HeadedMethod) else fresh.model
@@ -198,17 +201,18 @@ def stepper(method: Method, lab: Lab, split: int) -> Callable[[int], None] | Non
 
 
 def clock(step: Callable[[int], None], number: int) -> float:
+    """Return the seconds that a step takes."""
     started = time.perf_counter()
     step(number)
     return time.perf_counter() - started
 
 
-def measure_map(cell: Cell, lab: Lab, progress: bool) -> dict[str, Any]:
-    """t-SNE of the representations of two test tasks: the first of five categories or more, and the one after it."""
-    method = lab.fitted(cell.method, cell.split, cell.setting, progress)
-    problem = lab.problem(cell.split)
+def measure_map(trial: Trial, lab: Lab, progress: bool) -> dict[str, Any]:
+    """Project two test tasks by t-SNE: the first two that have five categories or more."""
+    method = lab.fitted(trial.method, trial.split, trial.variant, progress)
+    problem = lab.problem(trial.split)
     chosen = [i for i, task in enumerate(problem.test) if task.n_categories >= 5][:2] or [0]
-    z = lab.representations(method, cell.split)
+    z = lab.representations(method, trial.split)
     maps = []
     for i in chosen:
         perplexity = min(30.0, (len(z[i]) - 1) / 3)
@@ -227,14 +231,14 @@ def measure_map(cell: Cell, lab: Lab, progress: bool) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Experiment:
-    """By what cells a table or figure is made, and how one is measured."""
+    """The trials behind a table or figure, and how one is measured."""
 
-    cells: Callable[[str, int, Lab], list[Cell]]
-    measure: Callable[[Cell, Lab, bool], dict[str, Any]]
+    trials: Callable[[str, int, Lab], list[Trial]]
+    measure: Callable[[Trial, Lab, bool], dict[str, Any]]
 
     @property
     def about(self) -> str:
-        return (self.cells.__doc__ or "").splitlines()[0]
+        return (self.trials.__doc__ or "").splitlines()[0]
 
 
 EXPERIMENTS = {
