@@ -30,7 +30,7 @@ from metaclust import (
     rows_from_array,
 )
 from metaclust.data import PAPER_RULES, SparseRows
-from metaclust.data.preparation.text import Words, find_words
+from metaclust.data.preparation.vocabulary import Words, find_words
 from metaclust.data.sparse import dense
 
 WORDS = ["fish", "duck", "Goose", "swan", "straße", "東京", "été", "x1", "don't", "a", "I", "snake_case"]
@@ -209,8 +209,10 @@ def test_more_documents_than_there_are_texts_are_refused(texts: list[str]) -> No
 
 @pytest.mark.parametrize("texts", [["fish", "duck", "swan"], ["? !", "- a b", "i"]])
 def test_an_empty_vocabulary_is_refused(texts: list[str]) -> None:
-    with pytest.raises(DataError, match=r"texts.csv: no word is in 2 of the 3 texts or more: .* lower min_documents"):
+    with pytest.raises(DataError, match=r"texts.csv: no word is in 2 of the 3 texts or more: .* longer texts$"):
         find_words(text_rows(texts))
+    with pytest.raises(DataError, match=r"longer texts, or lower min_documents of the rules$"):
+        find_words(text_rows(texts), WordRules())
     with pytest.raises(DataError, match="the vocabulary is empty"):
         Words(())
 
