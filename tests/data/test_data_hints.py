@@ -96,7 +96,7 @@ def test_rules_are_lowered_only_where_they_were_given():
 def test_columns_that_are_not_numbers_can_be_left_out_of_a_stream(tmp_path):
     pl.DataFrame({"a": [1.0, 2.0], "name": ["x", "y"]}).write_parquet(tmp_path / "rows.parquet")
     message = refusal(lambda: list(row_stream(tmp_path / "rows.parquet").arrays()))
-    assert "'name'. Write a file without them, or pass row_stream(path, columns=[...])" in message
+    assert message.endswith("has columns that are not numbers ('name'): write the file without them")
     (block,) = row_stream(tmp_path / "rows.parquet", columns=["a"]).arrays()
     assert block.tolist() == [[1.0], [2.0]]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from metaclust._util.files import replacing
+from metaclust.data.blocks import as_block
 from metaclust.data.rows import DataError, listed
 
 WINDOW = 1 << 25
@@ -93,25 +93,6 @@ def joined(parts: Iterable[NDArray[Any]], count: int | None) -> NDArray[Any] | N
         out[first : first + len(part)] = part
         first += len(part)
     return out
-
-
-def as_block(values: Any, name: str) -> Tensor:
-    """Return (n, columns) of float32 or float64; float16 becomes float32 and whole numbers float64."""
-    if isinstance(values, Tensor):
-        values = values.detach().cpu().numpy()
-    array = np.asarray(values)
-    if array.dtype.kind not in "biuf":
-        raise DataError(f"{name} holds {array.dtype} values: give real numbers (array.astype(float))")
-    if array.ndim != 2 or array.shape[1] == 0:
-        raise DataError(f"{name} has shape {array.shape}: give rows and columns (array.reshape(-1, 1) for one column)")
-    if array.dtype not in (np.float32, np.float64):
-        array = array.astype(np.float32 if array.dtype == np.float16 else np.float64)
-    if not array.dtype.isnative or any(stride < 0 for stride in array.strides):
-        array = array.astype(array.dtype.newbyteorder("="), order="C")
-    with warnings.catch_warnings():
-        # torch warns of read-only memory; nothing here writes to it.
-        warnings.filterwarnings("ignore", "The given NumPy array is not writable")
-        return torch.from_numpy(array)
 
 
 @dataclass(frozen=True)
@@ -209,8 +190,7 @@ class ParquetStream:
         other = [column for column in chosen if not (schema[column].is_numeric() or schema[column] == pl.Boolean)]
         if other:
             raise DataError(
-                f"{self.path} has columns that are not numbers: {listed(other)}. Write a file without them, or pass "
-                "row_stream(path, columns=[...])"
+                f"{self.path} has columns that are not numbers ({listed(other)}): write the file without them"
             )
         return frame.select(chosen)
 
