@@ -85,7 +85,7 @@ WRONG = {
     "negative seed": ((*TRAIN, "--seed", "-1"), "seed=-1: it must be a whole number of 0 or more"),
     "unknown device": ((*TRAIN, "--device", "abacus"), "device='abacus' is not a device: choose 'auto', 'cpu'"),
     "unknown kind": ((*TRAIN, "--kind", "smells"), "kind='smells': choose 'auto', 'vectors', 'images' or 'text'"),
-    "a table of images": ((*TRAIN, "--kind", "images"), "known.csv is a table; images are read from a folder"),
+    "a table of images": ((*TRAIN, "--kind", "images"), "known.csv is a table, which cannot hold images"),
     "unknown missing": ((*TRAIN, "--missing", "guess"), "missing='guess': choose 'error', 'drop' or 'mean'"),
     "size of numbers": ((*TRAIN, "--size", "8"), "'size': known.csv is a file, for which this has no meaning"),
     "no images": (("train", "pictures", "--out", "o"), "pictures"),
@@ -104,7 +104,7 @@ WRONG = {
     "text for numbers": (("cluster", "model.safetensors", "essay.csv"), "essay.csv has no column 'a', 'b'"),
     "images for numbers": (
         ("cluster", "model.safetensors", "pictures"),
-        "kind='vectors': pictures is a folder, which is read as images; give a file of vectors",
+        "pictures is a folder, which is read as images, not as vectors: give a file of vectors",
     ),
     "numbers for text": (("cluster", "words.safetensors", "other.csv"), "other.csv"),
     "ending of the table": ((*CLUSTER, "--out", "c.xlsx"), "--out c.xlsx: give it the ending .csv, .jsonl, .parquet"),

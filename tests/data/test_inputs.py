@@ -9,7 +9,8 @@ from scipy import sparse
 
 from metaclust import DataError, Dataset, Rows
 from metaclust.data.inputs import as_rows, is_image_list, is_numeric_matrix, is_table, stack_images
-from metaclust.data.preparation.prepare import ImagePreparation, WordPreparation
+from metaclust.data.preparation.images import ImagePreparation
+from metaclust.data.preparation.words import WordPreparation
 
 NUMBERS = np.arange(12, dtype=np.float32).reshape(4, 3)
 TEXTS = ["one two", "three", "four five", "six"]

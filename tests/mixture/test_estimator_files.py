@@ -117,7 +117,7 @@ BAD[4, 1] = np.nan
         (iter([GOOD]), "can be gone through only once: pass a function that returns a new iterator"),
         (
             EncodedStream(row_stream(GOOD), lambda rows: rows[1:]),
-            "encoder gave 5 rows for 6: it must give one for each",
+            "encoder returned 5 rows for 6: it must return one for each",
         ),
     ],
 )
@@ -137,17 +137,17 @@ def test_files_that_cannot_be_read_are_told(tmp_path: Path) -> None:
     np.save(tmp_path / "strings.npy", np.array([["a"]]))
     np.save(tmp_path / "objects.npy", np.array([[None]]), allow_pickle=True)
     for name in ("cut.npy", "objects.npy"):
-        with pytest.raises(DataError, match=rf"{name} is no .npy file of numbers, or it is cut short"):
+        with pytest.raises(DataError, match=rf"{name} is not a .npy file of numbers, or it is cut short"):
             InfiniteGaussianMixture().fit(tmp_path / name)
     with pytest.raises(DataError, match=r"strings.npy holds <U1 values of shape \(1, 1\): give real numbers"):
         InfiniteGaussianMixture().fit(tmp_path / "strings.npy")
     pl.DataFrame({"a": [1.0, 2.0], "name": ["x", "y"]}).write_parquet(tmp_path / "x.parquet")
-    with pytest.raises(DataError, match=r"columns that are no numbers \('?name'?\): name those that are as columns="):
+    with pytest.raises(DataError, match=r"columns that are not numbers \('?name'?\): write the file without them"):
         InfiniteGaussianMixture().fit(tmp_path / "x.parquet")
     with pytest.raises(DataError, match=r"has no column '?b'?: it has"):
         InfiniteGaussianMixture().fit(row_stream(tmp_path / "x.parquet", ["b"]))
     (tmp_path / "cut.parquet").write_bytes((tmp_path / "x.parquet").read_bytes()[:-20])
-    with pytest.raises(DataError, match=r"cut.parquet is no .parquet file, or it is cut short"):
+    with pytest.raises(DataError, match=r"cut.parquet is not a .parquet file, or it is cut short"):
         InfiniteGaussianMixture().fit(tmp_path / "cut.parquet")
     with pytest.raises(DataError, match="has no rows: give at least one"):
         encode_to_file(lambda: [], lambda rows: rows, tmp_path / "encoded.npy")

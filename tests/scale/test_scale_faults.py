@@ -142,7 +142,7 @@ def test_a_run_does_not_go_on_with_other_shards(shards: Path, tmp_path: Path) ->
 def spoil(kind: str, path: Path) -> str:
     if kind == "cut":
         path.write_bytes(path.read_bytes()[:-50])
-        return "s04.npy is no .npy file of numbers, or it is cut short"
+        return "s04.npy is not a .npy file of numbers, or it is cut short"
     if kind == "wide":
         np.save(path, blobs(50, 7))
         return "s04.npy has rows of 7 columns, from row 0 on, where 4 are expected"
@@ -184,7 +184,7 @@ def test_a_shard_that_goes_bad_in_the_middle_is_named(shards: Path, tmp_path: Pa
     told = Told(lambda: (shards / "s10.npy").write_bytes(b"nothing"), ("pass 2",))
     mixture, out = InfiniteGaussianMixture(**SETTINGS), tmp_path / "out"
     kept = (shards / "s10.npy").read_bytes()
-    with pytest.raises(DataError, match=r"s10.npy is no .npy file of numbers"):
+    with pytest.raises(DataError, match=r"s10.npy is not a .npy file of numbers"):
         cluster_shards(mixture, shards, out, engine=engine, told=told)
     (shards / "s10.npy").write_bytes(kept)
     again = Told()

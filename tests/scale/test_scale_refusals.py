@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from commands import run
 from scale_rows import blobs
-from test_cli import run
 
 from metaclust import DataError, InfiniteGaussianMixture, MetaClusterer
 from metaclust.scale import cluster_shards, open_engine
@@ -73,7 +73,7 @@ def test_shards_that_hold_nothing_to_cluster_are_told(some: Path, tmp_path: Path
         cluster_shards(mixture, some, out, engine="local")
     (tmp_path / "words").mkdir()
     pl.DataFrame({"a": [1.0, 2.0, 4.0], "w": ["x", "y", "z"]}).write_parquet(tmp_path / "words" / "0.parquet")
-    with pytest.raises(DataError, match="columns that are no numbers"):
+    with pytest.raises(DataError, match="columns that are not numbers"):
         cluster_shards(mixture, tmp_path / "words", out, engine="local")
     assert not out.exists()
     with pytest.raises(DataError, match="has no column 'id'"):

@@ -1,4 +1,4 @@
-"""Data in: tables, arrays, image folders, text, and the named data sets."""
+"""Data: readers of tables, arrays, image folders and text, preparations for the encoder, and named data sets."""
 
 from typing import TYPE_CHECKING
 
@@ -7,8 +7,9 @@ from metaclust._util.lazy import lazy_names
 if TYPE_CHECKING:
     from metaclust.data.datasets.cards import CARDS, Card
     from metaclust.data.datasets.named import Dataset, load_dataset
+    from metaclust.data.kinds import KINDS, DataKind, kind_named
     from metaclust.data.preparation.prepare import Preparation, describe_preparation, fit_preparation, preparation_from
-    from metaclust.data.preparation.text import PAPER_RULES, WordRules
+    from metaclust.data.preparation.vocabulary import PAPER_RULES, WordRules
     from metaclust.data.readers.arrays import rows_from_array
     from metaclust.data.readers.sources import read_data
     from metaclust.data.rows import DataError, DataWarning, Rows
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from metaclust.data.streams import EncodedStream, encode_to_file, row_stream
 
 WHERE = {
+    "metaclust.data.kinds": ("KINDS", "DataKind", "kind_named"),
     "metaclust.data.readers.arrays": ("rows_from_array",),
     "metaclust.data.datasets.cards": (
         "CARDS",
@@ -43,7 +45,7 @@ WHERE = {
         "encode_to_file",
         "row_stream",
     ),
-    "metaclust.data.preparation.text": (
+    "metaclust.data.preparation.vocabulary": (
         "PAPER_RULES",
         "WordRules",
     ),
@@ -51,9 +53,11 @@ WHERE = {
 
 __all__ = [
     "CARDS",
+    "KINDS",
     "PAPER_RULES",
     "Card",
     "DataError",
+    "DataKind",
     "DataWarning",
     "Dataset",
     "EncodedStream",
@@ -64,6 +68,7 @@ __all__ = [
     "describe_preparation",
     "encode_to_file",
     "fit_preparation",
+    "kind_named",
     "load_dataset",
     "preparation_from",
     "read_data",

@@ -1,4 +1,4 @@
-"""What a person passes as X: arrays, tables, sparse matrices, tensors, lists of strings or of images, rows as read."""
+"""Rows of what is passed as X: arrays, tables, sparse matrices, tensors, lists of strings or of images, or rows."""
 
 from __future__ import annotations
 
@@ -14,21 +14,24 @@ from scipy import sparse
 from torch import Tensor
 
 from metaclust.data.datasets.named import Dataset
-from metaclust.data.preparation.prepare import ImagePreparation, Preparation
-from metaclust.data.readers.arrays import names_of, rows_from_array
+from metaclust.data.preparation.base import Preparation
+from metaclust.data.readers.arrays import array_rows, names_of, rows_from_array
+from metaclust.data.readers.cells import Reading
 from metaclust.data.readers.columns import Columns, rows_from_table
 from metaclust.data.readers.decoding import USUAL_SIDE
 from metaclust.data.rows import DataError, Rows
 from metaclust.data.sparse import SparseRows
 
+READING = Reading(source="X", has_missing=False)
+
 
 def is_table(x: Any) -> bool:
-    """A data frame of pandas, polars or another library: it has named columns."""
+    """Return whether ``x`` is a data frame of pandas, polars or another library: it has named columns."""
     return hasattr(x, "columns") and hasattr(x, "__getitem__") and not isinstance(x, Rows | Dataset)
 
 
 def is_numeric_matrix(x: Any) -> bool:
-    """What scikit-learn's own validation is for: numbers in rows and columns, or what should be."""
+    """Return whether ``x`` is for scikit-learn's own validation: numbers in rows and columns, or what should be."""
     if sparse.issparse(x):
         return True
     if isinstance(x, Rows | Dataset | Tensor | str):
@@ -43,22 +46,21 @@ def is_numeric_matrix(x: Any) -> bool:
 
 
 def as_rows(x: Any, y: Any = None, like: Preparation | None = None) -> Rows:
-    """Rows of what was passed; ``y`` are their categories, ``like`` says how a model's rows were prepared."""
+    """Return the rows of ``x``, with the categories ``y``; ``like`` is the preparation of the model they are for."""
     if isinstance(x, Dataset):
         x = x.rows()
     if isinstance(x, Rows):
         return x if y is None else replace(x, labels=names_of(y, len(x), "y"))
     if is_table(x) and not is_numeric_matrix(x):
-        usual: tuple[str, ...] = getattr(like, "columns", ()) if like is not None and like.kind == "text" else ()
-        columns = Columns(usual_text=usual[0] if usual else None)
+        columns = Columns(usual_text=None if like is None else like.reading().get("usual_text"), has_options=False)
         frame = x if isinstance(x, pl.DataFrame) else pl.DataFrame({str(name): list(x[name]) for name in x.columns})
-        rows = rows_from_table(frame, columns, source="X")
+        rows = rows_from_table(frame, columns, reading=READING)
         return replace(rows, labels=None if y is None else names_of(y, len(rows), "y"))
     if is_image_list(x):
         x = stack_images(list(x), like)
     if hasattr(x, "to_list") and not isinstance(x, np.ndarray):
         x = x.to_list()
-    return rows_from_array(x, y)
+    return array_rows(x, y, None, "auto", READING)
 
 
 def is_image_list(x: Any) -> bool:
@@ -66,7 +68,7 @@ def is_image_list(x: Any) -> bool:
 
 
 def stack_images(images: list[Any], like: Preparation | None) -> NDArray[np.uint8]:
-    """Images of any sizes, resized to one: that of the model, or as for files."""
+    """Return images of any sizes, resized to one: that of the model, or as for files."""
     pictures = []
     for i, image in enumerate(images):
         if not isinstance(image, Image.Image):
@@ -82,7 +84,7 @@ def stack_images(images: list[Any], like: Preparation | None) -> NDArray[np.uint
             rows = rows_from_array(array.reshape(1, *array.shape[:2]) if grey else array[None], source=f"X[{i}]")
             image = Image.fromarray(np.moveaxis(np.asarray(rows.values)[0], 0, -1).squeeze())
         pictures.append(image)
-    if isinstance(like, ImagePreparation):
+    if like is not None and like.kind == "images":
         channels, height, width = like.input_shape
     else:
         sizes = {picture.size for picture in pictures}
@@ -96,7 +98,7 @@ def stack_images(images: list[Any], like: Preparation | None) -> NDArray[np.uint
 
 
 def canonical_order(x: Tensor | SparseRows | NDArray[Any]) -> NDArray[np.int64]:
-    """An order of rows that depends on the rows alone, and not on the order they are given in."""
+    """Return an order of rows that depends on the rows only, and not on the order they are passed in."""
     if isinstance(x, SparseRows):
         sorted_rows = x.array.sorted_indices()
         parts = np.split(np.arange(sorted_rows.nnz), sorted_rows.indptr[1:-1])

@@ -1,23 +1,23 @@
-"""What every reader gives: rows of one kind, their ids and, where there are any, their labels."""
+"""What every reader returns: rows of one kind, their ids and, where there are any, their labels."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-Kind = Literal["vectors", "images", "text"]
-KINDS: tuple[Kind, ...] = ("vectors", "images", "text")
+from metaclust.data.kinds import DataKind, Kind, kind_named
+
 Values: TypeAlias = NDArray[Any] | list[str] | sparse.csr_array
 
 
 class DataError(ValueError):
-    """Data that cannot be used as it is; the message says what, where and what to do."""
+    """Data that cannot be used as it is; the message says what is wrong, where, and what to do."""
 
 
 class DataWarning(UserWarning):
@@ -28,34 +28,57 @@ class DataWarning(UserWarning):
 class Rows:
     """Rows as they were read, before any preparation.
 
-    ``values`` is float32 (rows, columns) for vectors, or a sparse array of that shape; uint8 (rows, channels,
-    height, width) for images; a list of strings for text.
+    Parameters
+    ----------
+    kind : {"vectors", "images", "text"}
+        What the rows are.
+    values : array, sparse array or list of str
+        float32 (rows, columns), dense or sparse, for vectors; uint8 (rows, channels, height, width) for images;
+        a list of strings for text.
+    ids : list of str
+        A name for each row: the path of a file, a cell of the table, or the number of the row.
+    labels : list of str, optional
+        The category of each row, where it is known.
+    columns : tuple of str
+        The names of the columns that the values come from.
+    source : str
+        Where the rows come from, for messages.
+    notes : tuple of str
+        What was decided while reading: the kind, the columns, the rows that were left out.
     """
 
     kind: Kind
     values: Values
     ids: list[str]
-    """One name for each row: a file's path, a column of the table, or the row's number."""
     labels: list[str] | None = None
-    """The category of each row, where it is known."""
     columns: tuple[str, ...] = ()
-    """The names of the columns that the values come from."""
     source: str = "the rows"
-    """Where they come from, for messages."""
     notes: tuple[str, ...] = ()
-    """What was decided while reading: the kind, the columns, what was left out."""
+
+    def __post_init__(self) -> None:
+        kind_named(self.kind)
 
     def __len__(self) -> int:
         return len(self.ids)
 
+    def __repr__(self) -> str:
+        return f"<Rows of {self.source}: {self._counts()}>"
+
     def __str__(self) -> str:
-        what = {"vectors": "vectors", "images": "images", "text": "texts"}[self.kind]
+        return "; ".join([f"{self.source}: {self._counts()}", *self.notes])
+
+    def _counts(self) -> str:
         shape = "" if isinstance(self.values, list) else " of " + "x".join(str(n) for n in self.values.shape[1:])
         known = "" if self.labels is None else f", {len(set(self.labels))} categories"
-        return "; ".join([f"{self.source}: {len(self):,} {what}{shape}{known}", *self.notes])
+        return f"{len(self):,} {self.data_kind.plural}{shape}{known}"
+
+    @property
+    def data_kind(self) -> DataKind:
+        """What is known about rows of this kind: its entry in the registry."""
+        return kind_named(self.kind)
 
     def take(self, rows: NDArray[np.int64] | NDArray[np.bool_] | Sequence[int]) -> Rows:
-        """Some of the rows, by number or by a mask."""
+        """Return some of the rows, by number or by a mask."""
         index = np.asarray(rows)
         index = index.nonzero()[0] if index.dtype == bool else index.astype(np.int64)
         # All rows: nothing is copied.
@@ -66,13 +89,13 @@ class Rows:
         return replace(self, values=values, ids=[self.ids[i] for i in index], labels=labels)
 
     def numbered(self) -> tuple[NDArray[np.int64], list[str]]:
-        """The category of each row as a number, and the names that the numbers stand for, in order.
+        """Return the category of each row as a number, and the names of the categories in order.
 
         >>> Rows("text", ["a", "b", "c"], ["0", "1", "2"], ["no", "yes", "no"]).numbered()
         (array([0, 1, 0]), ['no', 'yes'])
         """
         if self.labels is None:
-            raise DataError(f"{self.source} has no labels: name the column or the array that holds them, as label=")
+            raise DataError(f"{self.source} has no labels: read it again with the name of their column or array")
         names, numbers = np.unique(np.array(self.labels, dtype=object), return_inverse=True)
         return numbers.astype(np.int64), [str(name) for name in names]
 
@@ -89,8 +112,8 @@ class Rows:
         if len(names) - len(small) < least:
             raise DataError(
                 f"{self.source} has {len(names)} categories, {len(names) - len(small)} of them with {min_rows} rows or "
-                f"more: learning to cluster needs at least {least}. Give labelled rows of more categories"
-                + (", or lower min_rows" if small and min_rows > 1 else "")
+                f"more: learning to cluster needs at least {least}. Add labelled rows of more categories"
+                + (f", or more rows of {listed(small)}" if small else "")
             )
         if not small:
             return self
@@ -103,15 +126,10 @@ class Rows:
 
 
 def listed(names: Iterable[object], most: int = 5) -> str:
-    """The first few names, and how many more there are.
+    """Return the first few names, and how many more there are.
 
     >>> listed("abcdefg", 3)
     "'a', 'b', 'c' and 4 more"
     """
     every = [repr(name) for name in names]
     return ", ".join(every[:most]) + (f" and {len(every) - most} more" if len(every) > most else "")
-
-
-def check_kind(kind: str) -> None:
-    if kind not in (*KINDS, "auto"):
-        raise ValueError(f"kind={kind!r}: choose 'auto', 'vectors', 'images' or 'text'")

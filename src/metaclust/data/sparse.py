@@ -12,7 +12,12 @@ from torch import Tensor
 
 
 class SparseRows:
-    """A sparse array as rows of a data set: indexed like a tensor, dense only where :func:`dense` asks for it.
+    """Rows of a sparse array: indexed like a tensor, and made dense only by :func:`dense`.
+
+    Parameters
+    ----------
+    array : sparse array or matrix
+        (rows, columns); kept as float32 in CSR format.
 
     >>> rows = SparseRows(sparse.csr_array([[0, 2], [1, 0], [0, 0]]))
     >>> rows.shape, rows[1:].shape, dense(rows[torch.tensor([0, 0])]).tolist()
@@ -25,6 +30,9 @@ class SparseRows:
     def __len__(self) -> int:
         return int(self.array.shape[0])
 
+    def __repr__(self) -> str:
+        return f"SparseRows(shape={self.shape}, nonzero={self.array.nnz})"
+
     @property
     def shape(self) -> tuple[int, int]:
         return len(self), int(self.array.shape[1])
@@ -33,18 +41,18 @@ class SparseRows:
         return SparseRows(self.array[rows.cpu().numpy() if isinstance(rows, Tensor) else rows])
 
     def finite(self) -> Tensor:
-        """Which rows hold no NaN and no infinity."""
+        """Return which rows hold neither NaN nor infinity."""
         bad = sparse.csr_array((~np.isfinite(self.array.data), self.array.indices, self.array.indptr), self.array.shape)
         return torch.from_numpy(np.asarray(bad.sum(1)).reshape(-1) == 0)
 
 
 def dense(rows: Tensor | SparseRows) -> Tensor:
-    """The same rows as a tensor."""
+    """Return the rows as a tensor."""
     return torch.from_numpy(rows.array.toarray()) if isinstance(rows, SparseRows) else rows
 
 
 def of_unit_length(rows: Tensor | SparseRows | NDArray[np.float32]) -> bool:
-    """Whether all rows but empty ones have the Euclidean length one, as most embeddings, and TF-IDF, have."""
+    """Return whether all rows but zero ones have Euclidean length one, as most embeddings and TF-IDF have."""
     if isinstance(rows, SparseRows):
         length = np.sqrt(np.asarray(rows.array.multiply(rows.array).sum(1, dtype=np.float64)).reshape(-1))
     else:

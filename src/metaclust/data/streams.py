@@ -1,12 +1,10 @@
-"""Rows of numbers that need not fit into memory: they come in blocks, as often as they are asked for."""
+"""Rows of numbers that need not fit into memory: read in blocks, in as many passes as needed."""
 
 from __future__ import annotations
 
 import os
-import tempfile
-import warnings
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -16,27 +14,38 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from metaclust._util.files import replacing
+from metaclust.data.blocks import as_block
 from metaclust.data.rows import DataError, listed
 
 WINDOW = 1 << 25
-"""Bytes of a file that are looked at together; a file's pages count as memory only as long as they are mapped."""
+"""Bytes of a file that are mapped at a time; its pages count as memory only as long as they are mapped."""
 
 
 @runtime_checkable
 class RowStream(Protocol):
-    """(rows, width) of float32 or float64; the same rows in the same order each time ``arrays`` is called."""
+    """(rows, columns) of float32 or float64; ``arrays`` yields the same rows in the same order each time."""
 
     @property
     def name(self) -> str: ...
     def count(self) -> int | None:
-        """How many rows there are, where that is known before they have been seen."""
+        """Return the number of rows, or None where it is not known before they have been read."""
 
     def arrays(self) -> Iterator[Tensor]:
-        """Some rows at a time, any number of them."""
+        """Yield some rows at a time, any number of them."""
 
 
 def row_stream(X: Any, columns: Iterable[str] | None = None) -> RowStream:  # noqa: N803 - scikit-learn's name
-    """Rows of an array or tensor, of a .npy or .parquet file, or of a function that returns an iterator of arrays."""
+    """Return a stream of rows that can be read in several passes.
+
+    Parameters
+    ----------
+    X : array, tensor, path or callable
+        Rows in memory, a .npy or .parquet file, or a function that returns a new iterator of arrays for every pass.
+        A stream is returned as it is.
+    columns : iterable of str, optional
+        The columns to read from a .parquet file; by default all of them.
+    """
     if isinstance(X, str | os.PathLike):
         path = Path(X).expanduser()
         if not path.is_file():
@@ -62,16 +71,16 @@ def row_stream(X: Any, columns: Iterable[str] | None = None) -> RowStream:  # no
 
 
 def in_blocks(arrays: Iterable[Tensor], size: int) -> Iterator[Tensor]:
-    """The same rows in blocks of at most ``size``; an array is cut where it ends, so nothing is copied."""
+    """Yield the rows in blocks of at most ``size``; blocks do not span arrays, so nothing is copied."""
     for array in arrays:
         yield from array.split(size)
 
 
 def joined(parts: Iterable[NDArray[Any]], count: int | None) -> NDArray[Any] | None:
-    """The parts as one array; None where there are none.
+    """Return the parts as one array, or None where there are none.
 
-    Where their number of rows is known, they are copied into it as they come: many small arrays that are kept between
-    large ones that are not would leave holes in memory, of many times their size.
+    Where the number of rows is known, the parts are copied into the array as they come: small arrays that are kept
+    among large ones that are freed would fragment memory.
     """
     if count is None:
         kept = list(parts)
@@ -86,30 +95,11 @@ def joined(parts: Iterable[NDArray[Any]], count: int | None) -> NDArray[Any] | N
     return out
 
 
-def as_block(values: Any, name: str) -> Tensor:
-    """(n, width) of float32 or float64; float16 becomes float32 and whole numbers float64."""
-    if isinstance(values, Tensor):
-        values = values.detach().cpu().numpy()
-    array = np.asarray(values)
-    if array.dtype.kind not in "biuf":
-        raise DataError(f"{name} holds {array.dtype} values: give real numbers (array.astype(float))")
-    if array.ndim != 2 or array.shape[1] == 0:
-        raise DataError(f"{name} has shape {array.shape}: give rows and columns (array.reshape(-1, 1) for one column)")
-    if array.dtype not in (np.float32, np.float64):
-        array = array.astype(np.float32 if array.dtype == np.float16 else np.float64)
-    if not array.dtype.isnative or any(stride < 0 for stride in array.strides):
-        array = array.astype(array.dtype.newbyteorder("="), order="C")
-    with warnings.catch_warnings():
-        # torch warns of read-only memory; nothing here writes to it.
-        warnings.filterwarnings("ignore", "The given NumPy array is not writable")
-        return torch.from_numpy(array)
-
-
 @dataclass(frozen=True)
 class ArrayStream:
     """Rows in memory, or in a file that the caller has mapped."""
 
-    values: Any
+    values: Any = field(repr=False)
     name: str = "X"
 
     def count(self) -> int | None:
@@ -136,7 +126,7 @@ class NpyStream:
         try:
             array: NDArray[Any] = np.load(self.path, mmap_mode="r", allow_pickle=False)
         except (ValueError, OSError, EOFError) as error:
-            raise DataError(f"{self.path} is no .npy file of numbers, or it is cut short: {error}") from error
+            raise DataError(f"{self.path} is not a .npy file of numbers, or it is cut short: {error}") from error
         if array.ndim != 2 or array.dtype.kind not in "biuf":
             raise DataError(
                 f"{self.path} holds {array.dtype} values of shape {array.shape}: give real numbers in rows and columns"
@@ -166,11 +156,11 @@ class ParquetStream:
         return self.rows()
 
     def rows(self) -> int:
-        """How many there are, whatever is in the columns."""
+        """Return the number of rows, whatever is in the columns."""
         return int(self.opened().select(pl.len()).collect().item())
 
     def names(self) -> list[str]:
-        """Of all columns."""
+        """Return the names of all columns."""
         return self.opened().collect_schema().names()
 
     def check(self, name: str) -> None:
@@ -178,7 +168,7 @@ class ParquetStream:
             raise DataError(f"{self.path} has no column {name!r}: it has {listed(self.names())}")
 
     def column(self, name: str) -> pl.Series:
-        """One column, of numbers or not."""
+        """Return one column, of numbers or not."""
         self.check(name)
         return self.opened().select(name).collect().to_series()
 
@@ -188,7 +178,7 @@ class ParquetStream:
             frame.collect_schema()
             return frame
         except (pl.exceptions.PolarsError, OSError) as error:
-            raise DataError(f"{self.path} is no .parquet file, or it is cut short: {error}") from error
+            raise DataError(f"{self.path} is not a .parquet file, or it is cut short: {error}") from error
 
     def scan(self) -> pl.LazyFrame:
         frame = self.opened()
@@ -200,7 +190,7 @@ class ParquetStream:
         other = [column for column in chosen if not (schema[column].is_numeric() or schema[column] == pl.Boolean)]
         if other:
             raise DataError(
-                f"{self.path} has columns that are no numbers ({listed(other)}): name those that are as columns="
+                f"{self.path} has columns that are not numbers ({listed(other)}): write the file without them"
             )
         return frame.select(chosen)
 
@@ -214,7 +204,7 @@ class ParquetStream:
 
 @dataclass(frozen=True)
 class FunctionStream:
-    """Rows of the arrays that a function's iterator gives; it is called once for every pass."""
+    """Rows of the arrays that a function returns; it is called once for every pass."""
 
     function: Callable[[], Iterable[Any]]
     name: str = "X"
@@ -229,7 +219,17 @@ class FunctionStream:
 
 @dataclass(frozen=True)
 class EncodedStream:
-    """What an encoder makes of the rows of another stream, in every pass anew."""
+    """The rows of another stream, encoded anew in every pass.
+
+    Parameters
+    ----------
+    stream : RowStream
+        As :func:`row_stream` returns it.
+    encoder : callable
+        Takes a tensor of rows and returns an array or tensor with one row for each.
+    block : int
+        The most rows that are encoded together.
+    """
 
     stream: RowStream
     encoder: Callable[[Tensor], Any]
@@ -237,7 +237,7 @@ class EncodedStream:
 
     @property
     def name(self) -> str:
-        return f"what the encoder makes of {self.stream.name}"
+        return f"the encoded rows of {self.stream.name}"
 
     def count(self) -> int | None:
         return self.stream.count()
@@ -247,27 +247,36 @@ class EncodedStream:
             with torch.no_grad():
                 encoded = as_block(self.encoder(rows), self.name)
             if len(encoded) != len(rows):
-                raise DataError(f"encoder gave {len(encoded)} rows for {len(rows)}: it must give one for each")
+                raise DataError(f"encoder returned {len(encoded)} rows for {len(rows)}: it must return one for each")
             yield encoded
 
 
 def encode_to_file(X: Any, encoder: Callable[[Tensor], Any], path: str | os.PathLike[str]) -> NpyStream:  # noqa: N803
-    """Encode rows once into a .npy file, which every pass then reads; written beside and moved into place."""
+    """Encode rows once into a .npy file, and return a stream of that file.
+
+    Parameters
+    ----------
+    X : array, tensor, path or callable
+        As for :func:`row_stream`.
+    encoder : callable
+        Takes a tensor of rows and returns an array or tensor with one row for each.
+    path : str or path
+        The file to write; it is replaced when all rows are encoded.
+    """
     stream, target = row_stream(X), Path(path)
     rows = stream.count()
     if rows is None:
         rows = sum(len(array) for array in stream.arrays())
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as folder:
-        beside, first = Path(folder) / "encoded.npy", 0
+    with replacing(target) as unfinished:
         out: np.memmap[Any, Any] | None = None
+        first = 0
         for encoded in EncodedStream(stream, encoder).arrays():
             values = encoded.numpy()
             if out is None:
-                out = np.lib.format.open_memmap(beside, "w+", values.dtype, (rows, values.shape[1]))
+                out = np.lib.format.open_memmap(unfinished, "w+", values.dtype, (rows, values.shape[1]))
             out[first : first + len(values)] = values
             first += len(values)
         if out is None:
             raise DataError(f"{stream.name} has no rows: give at least one")
         out.flush()
-        beside.replace(target)
     return NpyStream(target)

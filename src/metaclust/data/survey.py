@@ -1,4 +1,4 @@
-"""The first pass over rows: how many, where they lie, a sample of them; what is wrong with them is found here."""
+"""The first pass over rows: their number, mean, covariance and a sample; invalid rows are found here."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BLOCK = 1 << 11
 
 @dataclass(frozen=True)
 class Survey:
-    """What one pass over the rows tells, weighted where they have weights."""
+    """The moments and a sample of rows, weighted where they have weights."""
 
     rows: int
     weight: float
@@ -29,32 +29,32 @@ class Survey:
     sample: Float[Tensor, "n s"]
     """Rows drawn without replacement, or all of them; equal ones once, in an order that depends on the values alone."""
     sample_weights: Float[Tensor, "n"]
-    """What each counts: a row of weight two counts as two equal rows."""
+    """The weight of each: a row of weight two counts as two equal rows."""
 
 
 @dataclass(frozen=True)
-class Look:
-    """What some of the rows add to the survey; two add up with ``a + b``."""
+class PartialSurvey:
+    """The sums and the sample of some of the rows; those of all rows are ``a + b``."""
 
     rows: int
     weight: float
     dtype: torch.dtype
     shift: Float[Tensor, "s"]
-    """Around which the sums are taken, for rows may be far from zero."""
+    """Subtracted from the rows before summing, as they may be far from zero."""
     first: Float[Tensor, "s"]
     second: Float[Tensor, "s s"]
     most: int
     keys: NDArray[np.float64]
-    """A uniform key for each row of the sample: rows with the smallest are the sample, in parts of any size."""
+    """A uniform random key for each row of the sample: the rows with the smallest keys of all."""
     sample: Float[Tensor, "n s"]
     counts: Float[Tensor, "n"]
 
-    def __add__(self, other: Look) -> Look:
-        if not isinstance(other, Look):
+    def __add__(self, other: PartialSurvey) -> PartialSurvey:
+        if not isinstance(other, PartialSurvey):
             return NotImplemented
         moved = other.shift - self.shift
         cross = torch.outer(other.first, moved)
-        return Look(
+        return PartialSurvey(
             self.rows + other.rows,
             self.weight + other.weight,
             torch.promote_types(self.dtype, other.dtype),
@@ -67,15 +67,15 @@ class Look:
             torch.cat((self.counts, other.counts)),
         ).cut()
 
-    def cut(self) -> Look:
-        """No more than ``most`` rows in the sample."""
+    def cut(self) -> PartialSurvey:
+        """Return the same with at most ``most`` rows in the sample."""
         if len(self.keys) <= self.most:
             return self
         chosen = np.argpartition(self.keys, self.most - 1)[: self.most]
         return replace(self, keys=self.keys[chosen], sample=self.sample[chosen], counts=self.counts[chosen])
 
     def survey(self, name: str) -> Survey:
-        """All rows have been looked at; ``name`` is what they are called."""
+        """Return the survey, if these are the sums of all rows; ``name`` is what messages call them."""
         if self.rows == 1:
             raise DataError(f"{name} has 1 sample (one row): a mixture needs at least two")
         if not self.weight > 0:
@@ -96,19 +96,19 @@ class Look:
 def survey(
     stream: RowStream, row_weights: NDArray[np.float64] | None, most: int, seed: int, width: int | None = None
 ) -> Survey:
-    """Look at all rows; ``most`` is the size of the sample, ``width`` what the rows must have."""
-    return look(stream, row_weights, most, seed, width).survey(stream.name)
+    """PartialSurvey at all rows; ``most`` is the size of the sample, ``width`` what the rows must have."""
+    return survey_part(stream, row_weights, most, seed, width).survey(stream.name)
 
 
-def look(
+def survey_part(
     stream: RowStream,
     row_weights: NDArray[np.float64] | None,
     most: int,
     seed: int,
     width: int | None = None,
     before: int = 0,
-) -> Look:
-    """What the rows of a stream add, if there are ``before`` others before them."""
+) -> PartialSurvey:
+    """Return the sums and the sample of the rows of a stream, which follow ``before`` others."""
     generator = np.random.Generator(np.random.PCG64([seed, 0x5A4]).advance(before))
     rows, weight, dtype, expected = 0, 0.0, torch.float32, 0
     shift: Tensor | None = None
@@ -116,7 +116,7 @@ def look(
     for x in in_blocks(stream.arrays(), BLOCK):
         if shift is None:
             expected = x.shape[1] if width is None else width
-            # Around the first rows, for all may be far from zero.
+            # The mean of the first rows: all may be far from zero.
             shift = x[: 1 << 10].double().mean(0).nan_to_num(0, 0, 0)
             first = torch.zeros(expected, dtype=torch.float64)
             second = torch.zeros(expected, expected, dtype=torch.float64)
@@ -133,7 +133,7 @@ def look(
         weighted = count[:, None] * difference
         first += weighted.sum(0)
         second += weighted.T @ difference
-        # A uniform key for each row, of which the smallest are the sample: the same rows in blocks of any size.
+        # The rows with the smallest keys are the sample: the same rows in blocks of any size.
         drawn = generator.random(len(x))
         small = (drawn < (keys.max() if len(keys) == most else np.inf)) & (count.numpy() > 0)
         keys = np.concatenate((keys, drawn[small]))
@@ -146,11 +146,11 @@ def look(
         raise DataError(f"sample_weight has {len(row_weights)} values for {rows} rows: give one for each")
     if shift is None or rows == 0:
         raise DataError(f"{stream.name} has no rows: give at least two")
-    return Look(rows, weight, dtype, shift, first, second, most, keys, kept, counts)
+    return PartialSurvey(rows, weight, dtype, shift, first, second, most, keys, kept, counts)
 
 
 def check_block(x: Tensor, first: int, width: int, name: str) -> None:
-    """The rows of a block must be as wide as the others, and finite."""
+    """Raise DataError unless the rows of a block have ``width`` columns and are finite."""
     check_width(x, first, width, name)
     finite = x.isfinite().all(1)
     if not bool(finite.all()):

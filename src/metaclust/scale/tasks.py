@@ -16,7 +16,7 @@ from torch import Tensor
 
 from metaclust.data.rows import DataError
 from metaclust.data.streams import ParquetStream, in_blocks
-from metaclust.data.survey import Look, look
+from metaclust.data.survey import PartialSurvey, survey_part
 from metaclust.inference.cluster import sizes_of
 from metaclust.mixture.blocks import BlockSums, Map, Worker, block_size
 from metaclust.mixture.components import Components
@@ -29,7 +29,7 @@ from metaclust.scale.shards import Bad, Reader, Shard, named
 
 @dataclass(frozen=True)
 class LookJob:
-    """The first pass: see :func:`metaclust.data.survey.look`."""
+    """The first pass: see :func:`metaclust.data.survey.survey_part`."""
 
     reader: Reader
     most: int
@@ -41,7 +41,7 @@ class LookJob:
 class Looked:
     """What shards add to the survey, and those that cannot be read."""
 
-    look: Look | None
+    look: PartialSurvey | None
     bad: tuple[Bad, ...] = ()
 
     def __add__(self, other: Looked) -> Looked:
@@ -53,7 +53,7 @@ def look_at(job: LookJob, shard: Shard) -> Looked:
     path = Path(shard.path)
     try:
         with named(path):
-            seen = look(job.reader.stream(path), None, job.most, job.seed, job.width, shard.before)
+            seen = survey_part(job.reader.stream(path), None, job.most, job.seed, job.width, shard.before)
             check_count(seen.rows, shard)
     except DataError as error:
         return Looked(None, (Bad(shard.name, str(error)),))

@@ -74,7 +74,8 @@ class RunFolder:
         """Make the folder, without what an interrupted run left unfinished; a run that is not resumed is an error."""
         self.folder.mkdir(parents=True, exist_ok=True)
         for unfinished in self.folder.glob(f".{self.checkpoint.name}.*"):
-            shutil.rmtree(unfinished)
+            # Version 0.1.0 left files, later ones folders.
+            shutil.rmtree(unfinished) if unfinished.is_dir() else unfinished.unlink()
         if not resume:
             if self.checkpoint.exists() or self.metrics.exists():
                 raise FileExistsError(

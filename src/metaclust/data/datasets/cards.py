@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from metaclust.data.rows import Kind
+from metaclust.data.kinds import Kind
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Downloads: a file of known content, fetched in as many pieces as it takes, and whole or not there at all."""
+"""Downloads of files with a known digest, which are resumed after an interruption and complete or not there at all."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ def download(
     tries: int = 4,
     timeout: float = 30.0,
 ) -> Path:
-    """Fetch the file at ``url`` that has the digest ``sha256`` and put it at ``target``, which is given back.
+    """Download the file at ``url`` with the digest ``sha256`` to ``target``, and return ``target``.
 
-    A file that is there already and has that digest is taken as it is. A download that breaks off is taken up again
-    where it was, up to ``tries`` connections in a call, and by the next call; until it is whole it is a .part file
-    beside ``target``. More than ``size`` bytes are not accepted. ``timeout`` is in seconds without a byte.
+    A file that is there already and has that digest is kept. An interrupted download is resumed, with up to ``tries``
+    connections in a call, and by the next call: until it is complete it is a .part file beside ``target``. More than
+    ``size`` bytes are not accepted. ``timeout`` is in seconds without a byte.
     """
     check_url(url)
     if not re.fullmatch("[0-9a-fA-F]{64}", sha256):
@@ -73,16 +73,16 @@ def download(
             return target
         target.parent.mkdir(parents=True, exist_ok=True)
         with part_file(target, sha256) as part, bar:
-            # Whoever had the part before may have finished it.
+            # Another process may have finished it meanwhile.
             if not is_there(target, sha256):
                 Fetch(url, target, part, sha256, size, tries, timeout, bar).run()
     except OSError as error:
-        raise DataError(f"target={str(target)!r} cannot be written: {error}. Make room, or choose another") from error
+        raise DataError(f"{target} cannot be written: {error}. Make room, or choose another folder") from error
     return target
 
 
 def check_url(url: str) -> None:
-    """Refuse what is not a plain address of the web."""
+    """Raise ValueError for what is not a plain web address."""
     try:
         parts = urllib.parse.urlsplit(url)
         good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -100,26 +100,26 @@ def digest_of(path: Path) -> str:
 
 
 def is_there(target: Path, sha256: str) -> bool:
-    """Whether the file is there; another one in its place is an error."""
+    """Return whether the file is there; another one in its place is an error."""
     if not os.path.lexists(target):
         return False
     if not target.is_file():
-        raise DataError(f"target={str(target)!r} is there but is not a file: delete it or choose another target")
+        raise DataError(f"{target} is there but is not a file: delete it, or choose another folder")
     found = digest_of(target)
     if found != sha256:
         raise DataError(
-            f"target={str(target)!r} is another file than the one asked for: its sha256 is {found}, not {sha256}. "
-            "Delete it to fetch the right one"
+            f"{target} is not the expected file: its sha256 is {found}, not {sha256}. Delete it to download the right "
+            "one"
         )
     return True
 
 
 @contextmanager
 def part_file(target: Path, sha256: str) -> Iterator[Path]:
-    """Where to put the bytes: beside ``target``, in the file that the next call takes up again.
+    """Yield the file to write to: beside ``target``, under the name from which the next call resumes.
 
-    While another process or thread is writing that one, a private file which is gone in the end. The lock is held by
-    the operating system, which drops it when its process is killed.
+    While another process or thread is writing that one, it is a private file, which is deleted in the end. The lock is
+    held by the operating system, which releases it when its process is killed.
     """
     name = f"{target.name}.{sha256[:16]}"
     lock = target.with_name(f"{name}.lock")
@@ -136,7 +136,7 @@ def part_file(target: Path, sha256: str) -> Iterator[Path]:
         except (BlockingIOError, PermissionError, FileNotFoundError):
             pass
         except OSError:
-            # A file system without locks: everyone has a private part.
+            # A file system without locks: every call has a private part.
             lock.unlink(missing_ok=True)
         part = target.with_name(f"{name}.part" if mine else f"{name}.{secrets.token_hex(4)}.part")
         try:
@@ -155,7 +155,7 @@ def part_file(target: Path, sha256: str) -> Iterator[Path]:
 
 
 def web_opener() -> urllib.request.OpenerDirector:
-    """Follows redirections, but not to local files or FTP as the usual one does."""
+    """Return an opener that follows redirects, but not to local files or FTP as the default one does."""
     opener = urllib.request.OpenerDirector()
     for handler in HANDLERS:
         opener.add_handler(handler())
@@ -167,12 +167,12 @@ class BrokenOffError(Exception):
 
 
 class StartOverError(Exception):
-    """A server that does not go on where the part ends."""
+    """A server that does not resume where the part ends."""
 
 
 @dataclass
 class Fetch:
-    """What one call does: fill the part, verify it, move it to its place."""
+    """One call of :func:`download`: fills the part, verifies it and moves it into place."""
 
     url: str
     target: Path
@@ -196,7 +196,7 @@ class Fetch:
                 self.fill()
                 found = digest_of(self.part)
             if found != self.sha256:
-                self.discard(f"is another file than the one asked for: its sha256 is {found}, not {self.sha256}")
+                self.discard(f"is not the expected file: its sha256 is {found}, not {self.sha256}")
         with self.part.open("rb+") as file:
             os.fsync(file.fileno())
         if is_there(self.target, self.sha256):
@@ -205,7 +205,7 @@ class Fetch:
             self.part.replace(self.target)
 
     def fill(self) -> bool:
-        """Receive until the part is whole, in up to ``tries`` connections; gives whether it is made of pieces."""
+        """Receive until the part is complete, in up to ``tries`` connections; return whether it was resumed."""
         failed = 0
         while True:
             have = self.part.stat().st_size if self.part.exists() else 0
@@ -218,12 +218,12 @@ class Fetch:
                 if failed == self.tries:
                     what, remedy = "cannot be reached: there is no connection", "Check the network"
                     if self.answered:
-                        what, remedy = "could not be fetched", "Call again, which goes on from there"
+                        what, remedy = "could not be downloaded", "Try again, which resumes the download"
                     raise DataError(f"{self.url} {what} ({error}; tries={failed}). {remedy}{self.by_hand}") from error
                 time.sleep(PAUSE * 2 ** (failed - 1))
 
     def receive(self, have: int) -> bool:
-        """Append one answer to the ``have`` bytes of the part; gives whether they were kept."""
+        """Append one response to the ``have`` bytes of the part; return whether those were kept."""
         with self.ask(have) as response:
             self.answered = True
             total = response.length
@@ -259,7 +259,7 @@ class Fetch:
         return have > 0
 
     def ask(self, have: int) -> HTTPResponse:
-        """The server's answer to a request for what comes after the first ``have`` bytes."""
+        """Return the response to a request for what comes after the first ``have`` bytes."""
         headers = {"User-Agent": "metaclust"} | ({"Range": f"bytes={have}-"} if have else {})
         request = urllib.request.Request(self.url, headers=headers)  # noqa: S310 (check_url has seen it)
         try:
@@ -270,24 +270,24 @@ class Fetch:
             if error.code == 416 and have:
                 raise StartOverError from error
             if error.code in (408, 429) or error.code >= 500:
-                raise BrokenOffError(f"the server answers {error.code} {error.reason}") from error
+                raise BrokenOffError(f"the server returned {error.code} {error.reason}") from error
             self.refuse(error.code, error.reason)
         except urllib.error.URLError as error:
             raise BrokenOffError(str(error.reason)) from error
         except (OSError, HTTPException) as error:
             self.answered = True
             raise BrokenOffError(str(error)) from error
-        # A host that cannot be one, here or in a redirection.
+        # An invalid host, here or in a redirect.
         except ValueError as error:
-            raise DataError(f"{self.url} leads nowhere ({error}). Check the url{self.by_hand}") from error
+            raise DataError(f"{self.url} is not a valid address ({error}). Check the url{self.by_hand}") from error
 
     @property
     def by_hand(self) -> str:
-        return f", or fetch the file by hand and put it at {self.target}"
+        return f", or download the file yourself and put it at {self.target}"
 
     def refuse(self, status: int, reason: str) -> NoReturn:
-        raise DataError(f"{self.url}: the server answers {status} {reason}. Check the url{self.by_hand}")
+        raise DataError(f"{self.url}: the server returned {status} {reason}. Check the url{self.by_hand}")
 
     def discard(self, why: str) -> NoReturn:
         self.part.unlink(missing_ok=True)
-        raise DataError(f"{self.url} {why}. It was not kept. Check the url, or look whether there is a newer version")
+        raise DataError(f"{self.url} {why}. It was not kept. Check the url, or whether there is a newer version")

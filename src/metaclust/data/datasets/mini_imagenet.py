@@ -1,4 +1,4 @@
-"""Mini-imagenet: a folder of class folders, or the usual csv splits beside one folder of images."""
+"""Mini-imagenet: a folder of category folders, or the usual csv splits beside one folder of images."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from metaclust.data.readers.columns import Columns
+from metaclust.data.readers.decoding import Decoding
 from metaclust.data.readers.images import EXTENSIONS, decode_many
 from metaclust.data.readers.tables import read_table
 from metaclust.data.rows import DataError, DataWarning, Rows, listed
@@ -20,7 +21,7 @@ ROWS = 101
 def read_mini_imagenet(
     folder: Path, *, size: int = 84, rows: int = ROWS, seed: int = 0, progress: bool = True
 ) -> tuple[Rows, dict[str, str] | None]:
-    """``rows`` images of each category, drawn by ``seed``, and the split that each category is in."""
+    """Return ``rows`` images of each category, drawn by ``seed``, and the split that each category is in."""
     if (folder / "images").is_dir() and any((folder / f"{split}.csv").is_file() for split in SPLITS):
         files = from_tables(folder)
     else:
@@ -42,13 +43,13 @@ def read_mini_imagenet(
             stacklevel=3,
         )
     names = [str(file.relative_to(folder)) for file, _ in chosen]
-    images, _ = decode_many([file for file, _ in chosen], names, size, size, 3, progress=progress)
+    images, _ = decode_many([file for file, _ in chosen], names, Decoding(size, size, 3), progress=progress)
     labels = [category for _, category in chosen]
     return Rows("images", images, names, labels, source=str(folder)), groups if any(groups.values()) else None
 
 
 def from_tables(folder: Path) -> list[tuple[Path, str, str]]:
-    """(file, category, split) from train.csv, val.csv and test.csv with the columns filename and label."""
+    """Return (file, category, split) from train.csv, val.csv and test.csv with the columns filename and label."""
     files: list[tuple[Path, str, str]] = []
     for split in SPLITS:
         table = folder / f"{split}.csv"
@@ -69,7 +70,7 @@ def from_tables(folder: Path) -> list[tuple[Path, str, str]]:
 
 
 def from_folders(folder: Path) -> list[tuple[Path, str, str]]:
-    """(file, category, split) from CATEGORY/FILE or SPLIT/CATEGORY/FILE."""
+    """Return (file, category, split) from CATEGORY/FILE or SPLIT/CATEGORY/FILE."""
     files: list[tuple[Path, str, str]] = []
     for file in sorted(folder.rglob("*")):
         if file.suffix.lower() in EXTENSIONS and file.is_file():

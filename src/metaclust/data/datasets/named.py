@@ -1,4 +1,4 @@
-"""Named data sets: some are part of the package, one is downloaded, of the others you have a local copy."""
+"""Named data sets: part of the package, downloaded, or read from a local copy."""
 
 from __future__ import annotations
 
@@ -16,22 +16,38 @@ from metaclust.data.datasets.cards import CARDS, Card
 from metaclust.data.datasets.mini_imagenet import read_mini_imagenet
 from metaclust.data.datasets.omniglot import PARTS, Part, get_omniglot, read_omniglot
 from metaclust.data.datasets.places import OMNIGLOT_FILES, local_folder, roots
-from metaclust.data.preparation.text import PAPER_RULES, find_words
-from metaclust.data.readers.arrays import load_arrays
+from metaclust.data.kinds import Kind, kind_named
+from metaclust.data.preparation.vocabulary import PAPER_RULES, find_words
 from metaclust.data.readers.columns import Columns
+from metaclust.data.readers.decoding import Decoding
 from metaclust.data.readers.images import decode_many, read_image_folder
+from metaclust.data.readers.npy import load_arrays
 from metaclust.data.readers.tables import read_table
-from metaclust.data.rows import DataError, Kind, Rows
+from metaclust.data.rows import DataError, Rows
 
 TABLES = tuple(f"data{ending}" for ending in (".jsonl.gz", ".jsonl", ".csv.gz", ".csv", ".parquet"))
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """Rows ``X``, one integer label ``y`` for each, and the names of the categories that the labels number.
+    """A named data set.
 
-    ``X`` is uint8 (rows, channels, height, width) for images, a list of strings for text, a sparse array for bags of
-    words. ``groups`` is what each category belongs to, where there is such a thing: its alphabet, its domain.
+    Parameters
+    ----------
+    name : str
+        As in ``metaclust data list``.
+    X : array, sparse array or list of str
+        uint8 (rows, channels, height, width) for images, a list of strings for text, a sparse array for bags of words.
+    y : array of int
+        The category of each row, as a number.
+    categories : list of str
+        The names of the categories, by number.
+    kind : {"vectors", "images", "text"}
+        What the rows are.
+    groups : list of str, optional
+        What each category belongs to, where there is such a thing: its alphabet, its domain.
+    columns : tuple of str
+        The words that the columns of a bag of words count.
     """
 
     name: str
@@ -45,12 +61,17 @@ class Dataset:
     def __len__(self) -> int:
         return len(self.y)
 
+    def __repr__(self) -> str:
+        rows = f"{len(self):,} {kind_named(self.kind).plural}"
+        return f"<Dataset {self.name}: {rows}, {len(self.categories):,} categories>"
+
     @property
     def card(self) -> Card:
+        """Source, licence, size and citation."""
         return CARDS[self.name]
 
     def rows(self) -> Rows:
-        """As the readers of files give them."""
+        """Return the rows with their labels, as the readers of files do."""
         ids = [str(i) for i in range(len(self))]
         return Rows(self.kind, self.X, ids, [self.categories[i] for i in self.y], self.columns, self.name)
 
@@ -64,13 +85,23 @@ def load_dataset(
     download: bool = False,
     progress: bool = True,
 ) -> Dataset:
-    """A data set by name; `metaclust data list` shows them all, ``Dataset.card`` says where each comes from.
+    """Return a data set by name; ``Dataset.card`` says where it comes from.
 
-    Local copies are looked for in ``root``, or in the folder that the environment variable METACLUST_DATA names, or in
-    the user's data folder. ``download=True`` gets Omniglot if it is not there.
-
-    ``part`` is for Omniglot: "background" (964 characters, the paper's), "evaluation" (659) or "both". ``size`` is 28
-    or 105 for Omniglot (ink is 255), and any for mini-imagenet (84).
+    Parameters
+    ----------
+    name : str
+        One of those that ``metaclust data list`` shows.
+    root : str or path, optional
+        The folder of local copies; by default the one that the environment variable METACLUST_DATA names, then the
+        user's data folder.
+    part : {"background", "evaluation", "both"}
+        Of Omniglot: 964 characters (the paper's), the other 659, or both.
+    size : int, optional
+        Pixels of a side: 28 (the default) or 105 for Omniglot, whose ink is 255; any for mini-imagenet (default 84).
+    download : bool
+        Download Omniglot if it is not there.
+    progress : bool
+        Show progress bars.
 
     >>> data = load_dataset("icons")
     >>> len(data), len(data.categories), data.X.shape[1:]
@@ -117,13 +148,13 @@ def read_caltech(folder: Path, progress: bool) -> Dataset:
     content, ends = arrays["jpeg"].tobytes(), arrays["offsets"].tolist()
     jpegs = [content[start:end] for start, end in pairwise(ends)]
     names = [f"{file.name}, image {i}" for i in range(len(jpegs))]
-    images, _ = decode_many(jpegs, names, 64, 64, 3, progress=progress)
+    images, _ = decode_many(jpegs, names, Decoding(64, 64, 3), progress=progress)
     categories = [str(category) for category in arrays["names"]]
     return Dataset("caltech101", images, arrays["labels"].astype(np.int64), categories)
 
 
 def read_text(name: str, folder: Path) -> Dataset:
-    """A table of labelled texts; those of the paper as bags of words by its rules."""
+    """Return a table of labelled texts; those of the paper as bags of words by its rules."""
     file = next((folder / table for table in TABLES if (folder / table).is_file()), None)
     if file is None:
         raise FileNotFoundError(f"there is no {', '.join(TABLES)} in {folder}: {CARDS[name].how}")
@@ -136,7 +167,7 @@ def read_text(name: str, folder: Path) -> Dataset:
 
 
 def group_of(name: str, file: Path) -> dict[str, str] | None:
-    """What each category belongs to."""
+    """Return what each category belongs to."""
     column = {"clinc150": "domain", "web-directory": "list"}.get(name)
     if column is None:
         return None
@@ -149,12 +180,12 @@ def group_of(name: str, file: Path) -> dict[str, str] | None:
 
 def from_rows(name: str, rows: Rows, groups: dict[str, str] | None = None) -> Dataset:
     y, categories = rows.numbered()
-    belonging = None if groups is None else [groups[category] for category in categories]
-    return Dataset(name, rows.values, y, categories, rows.kind, belonging, rows.columns)
+    group_names = None if groups is None else [groups[category] for category in categories]
+    return Dataset(name, rows.values, y, categories, rows.kind, group_names, rows.columns)
 
 
 def obtain_omniglot(root: str | os.PathLike[str] | None, download: bool, progress: bool, size: int) -> Path:
-    """The folder of a local copy, made from the archives that lie in it, or downloaded if asked for."""
+    """Return the folder of a local copy, made from the archives that lie in it, or downloaded if asked for."""
     card = CARDS["omniglot"]
     for base in roots(root):
         folder = base / card.folder

@@ -1,9 +1,7 @@
-"""Omniglot: the official archives made into two files of arrays, and these files read."""
+"""Omniglot: two files of arrays, which are read here and made from the official archives."""
 
 from __future__ import annotations
 
-import os
-import shutil
 import tempfile
 from pathlib import Path
 from typing import Any, Literal
@@ -12,11 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from metaclust._util.files import replacing
 from metaclust.data.datasets.download import download
 from metaclust.data.datasets.places import OMNIGLOT_FILES
 from metaclust.data.readers.archives import unpack
-from metaclust.data.readers.arrays import load_arrays
+from metaclust.data.readers.decoding import Decoding
 from metaclust.data.readers.images import decode_many
+from metaclust.data.readers.npy import load_arrays
 from metaclust.data.rows import DataError
 
 Part = Literal["background", "evaluation", "both"]
@@ -33,7 +33,7 @@ ARCHIVES = {
 def read_omniglot(
     folder: Path, part: Part = "background", size: int = 28
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64], list[str], list[str]]:
-    """Images (rows, 1, size, size) with ink 255, labels, the characters' names and their alphabets."""
+    """Return images (rows, 1, size, size) with ink 255, labels, the names of the characters and their alphabets."""
     if size not in OMNIGLOT_FILES:
         raise ValueError(f"size={size!r}: Omniglot is kept at 28 and at 105 pixels")
     images = "images" if size == 28 else "images_packed"
@@ -53,9 +53,9 @@ def read_omniglot(
 
 
 def get_omniglot(folder: Path, url: str | None = None, progress: bool = True) -> Path:
-    """Make the two files in ``folder`` from the official archives: those that lie there, or downloaded ones.
+    """Make the two files in ``folder`` from the official archives, which are downloaded unless they lie there.
 
-    What was unpacked is removed again; the archives are kept only if they were there before.
+    Unpacked files are removed again; the archives are kept only if they were there before.
     """
     if all((folder / name).is_file() for name in OMNIGLOT_FILES.values()):
         return folder
@@ -73,15 +73,15 @@ def get_omniglot(folder: Path, url: str | None = None, progress: bool = True) ->
 
 
 def arrays_of(place: Path, progress: bool) -> dict[str, NDArray[Any]]:
-    """Arrays of the drawings in images_background/ and images_evaluation/ below ``place``.
+    """Return the arrays of the drawings in images_background/ and images_evaluation/ below ``place``.
 
     Files are called 0709_01.png: the number of the character over all alphabets, and of the drawing.
     """
     files = sorted(place.glob("*/**/*.png"), key=lambda file: file.stem)
     if not files:
-        raise DataError(f"there are no drawings (.png) in {place}: the archives are not Omniglot's")
+        raise DataError(f"there are no drawings (.png) in {place}: the archives are not those of Omniglot")
     where = [file.parent.relative_to(place).parts for file in files]
-    drawings, _ = decode_many(files, [file.name for file in files], SIZE, SIZE, 1, progress=progress)
+    drawings, _ = decode_many(files, [file.name for file in files], Decoding(SIZE, SIZE, 1), progress=progress)
     ink = np.uint8(255) - drawings[:, 0]
     characters = list(dict.fromkeys(where))
     numbers = {character: i for i, character in enumerate(characters)}
@@ -98,16 +98,10 @@ def arrays_of(place: Path, progress: bool) -> dict[str, NDArray[Any]]:
 
 
 def write_arrays(folder: Path, arrays: dict[str, NDArray[Any]]) -> None:
-    """At 28 pixels, averaged over areas, and at 105, one bit a pixel; each file whole or not at all."""
+    """Write the images at 28 pixels, averaged over areas, and at 105, one bit a pixel."""
     images = arrays.pop("images")
     small = np.stack([np.asarray(Image.fromarray(image).resize((28, 28), Image.Resampling.BOX)) for image in images])
     packed = np.packbits(images.reshape(len(images), -1) > 127, axis=1)
     for name, content in ((OMNIGLOT_FILES[105], {"images_packed": packed}), (OMNIGLOT_FILES[28], {"images": small})):
-        handle, beside = tempfile.mkstemp(dir=folder, prefix=".making-", suffix=".npz")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                np.savez_compressed(file, **content, **arrays)  # type: ignore[arg-type]
-            shutil.move(beside, folder / name)
-        except BaseException:
-            Path(beside).unlink(missing_ok=True)
-            raise
+        with replacing(folder / name) as path:
+            np.savez_compressed(path, **content, **arrays)  # type: ignore[arg-type]

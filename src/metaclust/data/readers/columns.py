@@ -1,33 +1,33 @@
-"""Which columns of a table are the rows, the labels and the ids, and what kind of rows they make."""
+"""Which columns of a table hold the rows, the labels and the ids, and what kind of rows they are."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from metaclust.data.readers.arrays import Missing, text_rows, vector_rows
-from metaclust.data.rows import DataError, Kind, Rows, listed
+from metaclust.data.kinds import Kind
+from metaclust.data.readers.cells import Reading, text_rows, vector_rows
+from metaclust.data.readers.numbers import Table, is_list, is_number, number_table, refuse_written_numbers
+from metaclust.data.rows import DataError, Rows, listed
 
 TEXT_NAMES = ("text", "document", "content", "body", "sentence", "message", "description", "abstract", "title")
 LABEL_NAMES = ("label", "category")
 ID_NAMES = ("id", "row_id", "", "unnamed: 0")
-"""The last two are how pandas writes its index into a csv."""
+"""The last two are what pandas calls its index in a csv."""
 STRINGS = {*LABEL_NAMES, *ID_NAMES}
-ABSENT = ("", "na", "n/a", "nan", "null", "none", "-", "?")
-"""How people write that a number is missing; compared without case."""
 WORDS = 3.0
-"""A column of strings with so many words in the mean is text."""
+"""A column of strings with at least so many words on average is text."""
 
 
 @dataclass(frozen=True)
 class Columns:
-    """What to read from a table; what is None is found out."""
+    """Which columns of a table to read; those that are None are detected."""
 
     label: str | None = None
     text: str | None = None
@@ -35,25 +35,28 @@ class Columns:
     ids: str | None = None
     usual_text: str | None = None
     """The column of text if there is one of that name."""
+    has_options: bool = True
+    """Whether the caller has the arguments ``columns`` and ``text``, which messages can point to."""
+
+    def remedy(self, text: bool = False) -> str:
+        """Return how the caller can choose other columns, to end a message."""
+        if not self.has_options:
+            return ""
+        return ", or choose columns with columns= (--columns)" + (" or text= (--text-column)" if text else "")
 
 
-FOUND_OUT = Columns()
-Table = dict[str, pl.Series]
-"""Columns by name."""
+DETECTED = Columns()
 
 
 def rows_from_table(
-    frame: pl.DataFrame,
-    columns: Columns = FOUND_OUT,
-    *,
-    kind: Kind | Literal["auto"] = "auto",
-    missing: Missing = "error",
-    source: str = "the table",
+    frame: pl.DataFrame, columns: Columns = DETECTED, kind: Kind = "auto", reading: Reading | None = None
 ) -> Rows:
-    """Labels, ids and the column of text or the columns of numbers, named or found out."""
+    """Return the rows, labels and ids of a table, from the given or the detected columns."""
+    reading = reading or Reading("the table")
+    source = reading.source
     if frame.height == 0:
         raise DataError(f"{source} has no rows: give at least one below the header")
-    # Under their own names, which may look like patterns to polars, some of its methods would not find them.
+    # Without their names, which may look like patterns to polars and would then not be found by some of its methods.
     table = {series.name: series.alias("") for series in frame}
     fixed = (pl.Categorical, pl.Enum)
     table = {name: column.cast(pl.String) if column.dtype in fixed else column for name, column in table.items()}
@@ -62,7 +65,6 @@ def rows_from_table(
     unknown = [name for name in asked if name is not None and name not in table]
     if unknown:
         raise DataError(f"{source} has no column {listed(unknown, 20)}: its columns are {listed(list(table), 20)}")
-    notes: list[str] = []
     label = columns.label or first_of(LABEL_NAMES, [name for name in table if not is_list(table[name])])
     if label in (columns.text, *(columns.vector or ())):
         label = columns.label
@@ -70,36 +72,42 @@ def rows_from_table(
     named = (columns.text, *(columns.vector or ()))
     free = [n for n in table if n not in (label, ids) and (n in named or n.strip().lower() not in ID_NAMES)]
     found, used = choose_columns(table, free, columns, kind, source)
-    left = [name for name in table if name not in (label, ids, *used)]
-    notes.append(
-        f"{'text' if found == 'text' else 'numbers'} from {'column' if len(used) == 1 else 'columns'} {listed(used)}"
-    )
-    if label is not None:
-        notes.append(f"labels from column {label!r}")
-    if ids is not None:
-        notes.append(f"ids from column {ids!r}")
-    if left:
-        notes.append(f"not used: {listed(left)}")
     numbers = (
         [str(i) for i in range(frame.height)] if ids is None else table[ids].cast(pl.String).fill_null("").to_list()
     )
     known = None if label is None else label_names(table[label], label, source)
-    options: dict[str, Any] = {
-        "missing": missing,
-        "source": source,
-        "notes": tuple(notes),
-        "unlabelled": {} if known is None else unlabelled_rows(known, str(label), missing, source),
-    }
+    reading = replace(
+        reading,
+        columns=tuple(used),
+        notes=column_notes(found, used, label, ids, list(table)),
+        unlabelled={} if known is None else unlabelled_rows(known, str(label), reading),
+    )
     if found == "text":
-        return text_rows(table[used[0]].cast(pl.String).to_list(), numbers, known, columns=used, **options)
-    names, cells = number_table(table, used, source)
-    return vector_rows(cells, numbers, known, columns=names, **options)
+        return text_rows(table[used[0]].cast(pl.String).to_list(), numbers, known, reading)
+    names, cells = number_table(table, used, source, columns.remedy())
+    return vector_rows(cells, numbers, known, replace(reading, columns=tuple(names)))
+
+
+def column_notes(
+    found: Literal["text", "vectors"], used: list[str], label: str | None, ids: str | None, every: list[str]
+) -> tuple[str, ...]:
+    """Return what to say about the choice of columns."""
+    notes = [
+        f"{'text' if found == 'text' else 'numbers'} from {'column' if len(used) == 1 else 'columns'} {listed(used)}"
+    ]
+    if label is not None:
+        notes.append(f"labels from column {label!r}")
+    if ids is not None:
+        notes.append(f"ids from column {ids!r}")
+    if unused := [name for name in every if name not in (label, ids, *used)]:
+        notes.append(f"not used: {listed(unused)}")
+    return tuple(notes)
 
 
 def choose_columns(
-    table: Table, free: list[str], columns: Columns, kind: Kind | Literal["auto"], source: str
+    table: Table, free: list[str], columns: Columns, kind: Kind, source: str
 ) -> tuple[Literal["text", "vectors"], list[str]]:
-    """The kind of the rows and the columns they come from."""
+    """Return the kind of the rows and the columns they come from."""
     if columns.text is not None and columns.vector is not None:
         raise ValueError(f"text={columns.text!r} and columns={list(columns.vector)!r}: a row is one or the other")
     if columns.text is not None or (kind == "text" and columns.vector is None):
@@ -120,12 +128,12 @@ def choose_columns(
     if first_of(TEXT_NAMES, strings) or any(mean_words(table[name]) >= WORDS for name in strings) or not numeric:
         text = text_column(table, free, columns.usual_text, source)
     for name in strings if text is None else [text]:
-        refuse_written_numbers(table[name], name, source)
+        refuse_written_numbers(table[name], name, source, columns.remedy(text=True))
     return ("vectors", numeric) if text is None else ("text", [text])
 
 
 def with_lists(columns: Columns, table: Table) -> Columns:
-    """A column of lists is known by the names of its numbers, name[0], name[1] and so on: back to name."""
+    """Return the columns with name in place of name[0], name[1] and so on, the names of the numbers in a list."""
     if columns.vector is None:
         return columns
     names = []
@@ -136,7 +144,7 @@ def with_lists(columns: Columns, table: Table) -> Columns:
 
 
 def text_column(table: Table, free: list[str], usual: str | None, source: str) -> str:
-    """The column that is called like text, or the one with the most words."""
+    """Return the column with a usual name for text, or the one with the most words."""
     strings = [name for name in free if table[name].dtype == pl.String]
     called = usual if usual in strings else first_of(TEXT_NAMES, strings)
     if called is not None:
@@ -153,7 +161,7 @@ def mean_words(column: pl.Series) -> float:
 
 
 def first_of(names: Sequence[str], among: Sequence[str]) -> str | None:
-    """The column that has one of the usual names, whatever its case."""
+    """Return the column that has one of the usual names, ignoring case."""
     lower = {name.strip().lower(): name for name in reversed(among)}
     return next((lower[name] for name in names if name in lower), None)
 
@@ -163,96 +171,8 @@ def unique_ids(table: Table, label: str | None) -> str | None:
     return name if name is not None and table[name].is_unique().all() and table[name].null_count() == 0 else None
 
 
-def is_list(column: pl.Series) -> bool:
-    return isinstance(column.dtype, pl.List | pl.Array)
-
-
-def is_number(column: pl.Series) -> bool:
-    """Numbers, truth values, lists of numbers; strings if most of them are numbers."""
-    kind = column.dtype
-    if isinstance(kind, pl.List | pl.Array):
-        return bool(kind.inner.is_numeric())
-    if kind == pl.String:
-        cells = column.drop_nulls().str.strip_chars()
-        cells = cells.filter(~cells.str.to_lowercase().is_in(ABSENT))
-        return len(cells) > 0 and cells.cast(pl.Float64, strict=False).null_count() * 2 < len(cells)
-    return bool(kind.is_numeric()) or kind == pl.Boolean
-
-
-def refuse_written_numbers(column: pl.Series, name: str, source: str) -> None:
-    """Numbers as people write them, "1,5", "10 %", "$1,000": they would be left out, or be taken for text."""
-    cells = column.drop_nulls().str.strip_chars()
-    cells = cells.filter(~cells.str.to_lowercase().is_in(ABSENT))
-    bare = cells.str.replace_all(r"\s*[%$€£]\s*", "").str.replace_all(",", ".", literal=True)
-    # One point at most may be the decimal one: the others part thousands.
-    bare = bare.str.replace_all(r"\.(\d{3})", "$1")
-    if len(cells) and bare.cast(pl.Float64, strict=False).null_count() * 10 < len(cells):
-        raise DataError(
-            f"{source}: column {name!r} has numbers written as {cells[0]!r}: write them with a decimal point and "
-            "nothing else, or name the columns to use as columns= or text="
-        )
-
-
-def number_table(table: Table, used: list[str], source: str) -> tuple[list[str], NDArray[np.float64]]:
-    """The names and the numbers of columns; a column of lists has a number of columns of its own."""
-    if not any(is_list(table[name]) for name in used):
-        numbers = pl.DataFrame({str(i): as_numbers(table[name], name, source) for i, name in enumerate(used)})
-        return list(used), numbers.to_numpy(order="c")
-    names: list[str] = []
-    parts: list[NDArray[np.float64]] = []
-    for name in used:
-        column = table[name]
-        part = (
-            list_numbers(column, name, source)
-            if is_list(column)
-            else as_numbers(column, name, source).to_numpy()[:, None]
-        )
-        parts.append(part)
-        names += [f"{name}[{i}]" for i in range(part.shape[1])] if is_list(column) else [name]
-    return names, np.concatenate(parts, 1)
-
-
-def as_numbers(column: pl.Series, name: str, source: str) -> pl.Series:
-    if column.dtype != pl.String:
-        if not is_number(column):
-            raise DataError(
-                f"{source}: column {name!r} holds {column.dtype}, not numbers: leave it out, or turn it into numbers"
-            )
-        return column.cast(pl.Float64)
-    cells = column.str.strip_chars()
-    numbers = cells.cast(pl.Float64, strict=False)
-    absent = cells.is_null() | cells.str.to_lowercase().is_in(ABSENT)
-    wrong = (numbers.is_null() & ~absent).arg_true()
-    if len(wrong):
-        row = int(wrong[0])
-        raise DataError(
-            f"{source}: row {row} (counting from 0), column {name!r}: {column[row]!r} is not a number "
-            f"({len(wrong):,} such cells). Correct it, or name the columns to use as columns="
-        )
-    return numbers.set(absent, None)
-
-
-def list_numbers(column: pl.Series, name: str, source: str) -> NDArray[np.float64]:
-    """(rows, numbers) of a column of lists that all have the same length."""
-    if not is_number(column):
-        raise DataError(f"{source}: column {name!r} holds {column.dtype}, not lists of numbers")
-    lengths = column.list.len() if isinstance(column.dtype, pl.List) else column.arr.len()
-    widths = lengths.fill_null(0).to_numpy()
-    wrong = np.flatnonzero((widths != widths[0]) | (widths == 0))
-    if len(wrong):
-        row = int(wrong[0])
-        if widths[row] == 0:
-            raise DataError(f"{source}: row {row} (counting from 0), column {name!r}: the cell is empty: fill it")
-        raise DataError(
-            f"{source}: row {row} (counting from 0), column {name!r} has {widths[row]} numbers where row 0 has "
-            f"{widths[0]}: give every row the same number of them, one or more"
-        )
-    flat = column.explode(empty_as_null=True, keep_nulls=True)
-    return flat.cast(pl.Float64).to_numpy().reshape(len(column), -1)
-
-
 def label_names(column: pl.Series, name: str, source: str) -> list[str]:
-    """Labels as strings, "" where there is none; whole numbers lose the point that a table gave them."""
+    """Return labels as strings, "" where there is none; whole numbers are written without a decimal point."""
     if column.dtype.is_nested():
         raise DataError(f"{source}: the label column {name!r} holds {column.dtype}: give one label a row")
     if column.dtype.is_float():
@@ -263,13 +183,13 @@ def label_names(column: pl.Series, name: str, source: str) -> list[str]:
     return column.cast(pl.String).fill_null("").to_list()
 
 
-def unlabelled_rows(labels: list[str], label: str, missing: Missing, source: str) -> dict[str, NDArray[np.bool_]]:
-    """Which rows to leave out for want of a label; an error unless they may be left out."""
+def unlabelled_rows(labels: list[str], label: str, reading: Reading) -> dict[str, NDArray[np.bool_]]:
+    """Return which rows to leave out for want of a label; an error unless they may be left out."""
     blank = np.array([not name.strip() for name in labels], bool)
-    if blank.any() and missing != "drop":
+    if blank.any() and reading.missing != "drop":
         raise DataError(
-            f"{source}: row {int(blank.argmax())} (counting from 0) has no label in column {label!r} "
-            f"({int(blank.sum()):,} such rows): fill it, pass missing='drop' to leave such rows out, or put rows "
-            "without a label into a file of their own"
+            f"{reading.source}: row {int(blank.argmax())} (counting from 0) has no label in column {label!r} "
+            f"({int(blank.sum()):,} such rows). {reading.remedy()}, or put rows without a label into a file of their "
+            "own"
         )
     return {f"no label in column {label!r}": blank}

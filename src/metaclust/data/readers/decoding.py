@@ -1,4 +1,4 @@
-"""One image: a file of any common format to bytes of one shape."""
+"""Decoding of an image file of any common format to bytes of a given shape."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import stat
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from io import BufferedReader, BytesIO
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
@@ -17,7 +18,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from metaclust.data.rows import DataError
 
 Fit = Literal["stretch", "crop", "pad"]
-"""How an image gets another shape: both sides scaled, the middle cut out, or white added around it."""
+"""How an image is brought to another shape: both sides scaled, the middle cut out, or padded with white."""
 Channels = Literal[1, 3]
 OnError = Literal["raise", "skip"]
 
@@ -27,9 +28,9 @@ MAX_PIXELS = 50_000_000
 LARGEST_KEPT_SIDE = 105
 """Images of one common size keep it up to this many pixels a side (Omniglot's); larger ones are slow to train on."""
 USUAL_SIDE = 64
-"""The side that all other images are brought to, where no size is asked for."""
+"""The side that all other images are resized to, where no size is given."""
 RESAMPLING = Image.Resampling.BILINEAR
-"""Bilinear, which Pillow widens to all pixels that fall into the new one when it makes an image smaller."""
+"""When it makes an image smaller, Pillow widens this to all pixels that fall into the new one."""
 GREY_MODES = ("1", "L", "LA", "I", "I;16")
 ORIENTATION = 0x0112
 TURNS = {
@@ -41,16 +42,48 @@ TURNS = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-"""What sets an image upright, by the orientation that its EXIF data give."""
+"""The transposition that sets an image upright, by the orientation in its EXIF data."""
 TURNED_BY_A_QUARTER = (5, 6, 7, 8)
 
 
 class ImageFormat(NamedTuple):
-    """The shape that images are brought to."""
+    """The shape of decoded images."""
 
     height: int
     width: int
     channels: Channels
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """How image files are decoded.
+
+    Parameters
+    ----------
+    height, width, channels : int
+        The shape of the decoded images; channels are 1 (grey) or 3 (colour).
+    fit : {"stretch", "crop", "pad"}
+        How images of another size are brought to that shape.
+    on_error : {"raise", "skip"}
+        Whether an image that cannot be read is an error, or left out with a warning.
+    max_pixels : int
+        Images of more pixels are not decoded.
+    """
+
+    height: int
+    width: int
+    channels: Channels
+    fit: Fit = "stretch"
+    on_error: OnError = "raise"
+    max_pixels: int = MAX_PIXELS
+
+    def __post_init__(self) -> None:
+        for argument in ("height", "width", "max_pixels"):
+            if not is_count(value := getattr(self, argument)):
+                raise ValueError(f"{argument}={value!r}: it must be a whole number, 1 or more")
+        for argument, allowed in (("channels", Channels), ("fit", Fit), ("on_error", OnError)):
+            if (choice := getattr(self, argument)) not in get_args(allowed):
+                raise ValueError(f"{argument}={choice!r}: choose one of {', '.join(map(repr, get_args(allowed)))}")
 
 
 def decode_image(
@@ -62,41 +95,39 @@ def decode_image(
     max_pixels: int = MAX_PIXELS,
     name: str = "",
 ) -> NDArray[np.uint8]:
-    """An image as bytes (channels, height, width): upright, over white, grey or colour; exact if it has that size.
+    """Return an image as bytes (channels, height, width): upright, over white; unchanged if it has that size.
 
     ``source`` is a file or its contents, in PNG, JPEG, WebP, GIF (the first frame) or BMP; ``name`` is what errors
     call it. Whatever cannot be read is a DataError. To use more than one thread, call decode_many.
     """
-    form = ImageFormat(height, width, channels)
-    check_form(form, fit, "raise", max_pixels)
+    decoding = Decoding(height, width, channels, fit, max_pixels=max_pixels)
     name = name or ("the image" if isinstance(source, bytes) else str(source))
-    with without_remarks():
-        return np.array(decode(source, form, fit, max_pixels, name), order="C")
+    with without_pillow_warnings():
+        return np.array(decode(source, decoding, name), order="C")
 
 
-def decode(source: Path | bytes, form: ImageFormat, fit: Fit, max_pixels: int, name: str) -> NDArray[np.uint8]:
-    with _opened(source, max_pixels, name) as image:
+def decode(source: Path | bytes, decoding: Decoding, name: str) -> NDArray[np.uint8]:
+    with _opened(source, decoding.max_pixels, name) as image:
         # A JPEG is decoded at 1/2, 1/4 or 1/8 where that leaves twice the pixels needed: several times faster.
-        enough = 2 * max(form.height, form.width)
+        enough = 2 * max(decoding.height, decoding.width)
         image.draft(None, (enough, enough))
-        flat = _flat(image, form.channels)
+        flat = _flat(image, decoding.channels)
         turn = TURNS.get(_orientation(image))
         flat = flat if turn is None else flat.transpose(turn)
-        pixels: NDArray[np.uint8] = np.asarray(_fitted(flat, (form.width, form.height), fit))
-    return pixels[None] if form.channels == 1 else pixels.transpose(2, 0, 1)
+        pixels: NDArray[np.uint8] = np.asarray(_fitted(flat, (decoding.width, decoding.height), decoding.fit))
+    return pixels[None] if decoding.channels == 1 else pixels.transpose(2, 0, 1)
 
 
 @contextmanager
 def _opened(source: Path | bytes, max_pixels: int, name: str) -> Iterator[Image.Image]:
-    """An image of which only the header was read; whatever fails, then or later, is a DataError."""
+    """Yield an image of which only the header was read; whatever fails, then or later, is a DataError."""
     try:
         with _file(source, name) as file, Image.open(file, formats=FORMATS) as image:
             limit = min(max_pixels, Image.MAX_IMAGE_PIXELS or max_pixels)
             if image.width * image.height > limit:
-                whose = "max_pixels" if limit == max_pixels else "PIL.Image.MAX_IMAGE_PIXELS"
                 raise DataError(
-                    f"{name}: it has {image.width:,} x {image.height:,} pixels, more than {whose}={limit:,}; make it "
-                    f"smaller, or raise {whose} if you trust it"
+                    f"{name}: it has {image.width:,} x {image.height:,} pixels, more than the limit of {limit:,}; make "
+                    "it smaller, or take it out"
                 )
             yield image
     except (DataError, MemoryError):
@@ -117,7 +148,7 @@ def _file(source: Path | bytes, name: str) -> BytesIO | BufferedReader:
     else:
         try:
             status = source.stat()
-            # A pipe would be waited for, for ever.
+            # Reading a pipe could block for ever.
             if not stat.S_ISREG(status.st_mode):
                 raise DataError(f"{name}: it is not a file; take it out")
             size, file = status.st_size, source.open("rb")
@@ -132,7 +163,7 @@ def _file(source: Path | bytes, name: str) -> BytesIO | BufferedReader:
 
 
 def _flat(image: Image.Image, channels: Channels) -> Image.Image:
-    """The image in 8 bits, grey or colour, laid over white where it is transparent."""
+    """Return the image in 8 bits, grey or colour, over white where it is transparent."""
     mode = "L" if channels == 1 else "RGB"
     if image.mode.startswith("I"):
         deep = np.asarray(image)
@@ -178,10 +209,10 @@ def _fitted(image: Image.Image, size: tuple[int, int], fit: Fit) -> Image.Image:
 
 
 @contextmanager
-def without_remarks() -> Iterator[None]:
-    """Pillow's warnings are silent: what matters of them is checked here.
+def without_pillow_warnings() -> Iterator[None]:
+    """Silence Pillow's warnings: what matters of them is checked here.
 
-    Python's filters are shared by all threads: this is entered before the threads of the pool start.
+    Python's filters are shared by all threads, so enter this before the threads of a pool start.
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module=r"PIL\.")
@@ -192,27 +223,17 @@ def is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
-def check_form(form: ImageFormat, fit: Fit, on_error: OnError, max_pixels: int) -> None:
-    for argument, value in (("height", form.height), ("width", form.width), ("max_pixels", max_pixels)):
-        if not is_count(value):
-            raise ValueError(f"{argument}={value!r}: it must be a whole number, 1 or more")
-    choices = (("channels", form.channels, Channels), ("fit", fit, Fit), ("on_error", on_error, OnError))
-    for argument, choice, allowed in choices:
-        if choice not in get_args(allowed):
-            raise ValueError(f"{argument}={choice!r}: choose one of {', '.join(map(repr, get_args(allowed)))}")
+def common_format(sources: Sequence[Path | bytes], sample: int = 64, max_pixels: int = MAX_PIXELS) -> ImageFormat:
+    """Return the shape to decode images to, by an evenly spaced sample of those that can be read.
 
-
-def look_at_images(sources: Sequence[Path | bytes], sample: int = 64, max_pixels: int = MAX_PIXELS) -> ImageFormat:
-    """The shape to bring images to, by an evenly spread sample; those that cannot be read are passed over.
-
-    Their common size if they have one and no side is above LARGEST_KEPT_SIDE, else a square of USUAL_SIDE; one
+    It is their common size if they have one and no side is above LARGEST_KEPT_SIDE, else a square of USUAL_SIDE; one
     channel if all are grey, by their mode or by equal red, green and blue.
     """
     if sample < 1:
         raise ValueError(f"sample={sample!r}: it must be 1 or more")
     sizes: set[tuple[int, int]] = set()
     colour = False
-    with without_remarks():
+    with without_pillow_warnings():
         for i in np.linspace(0, len(sources) - 1, min(sample, len(sources))).round().astype(int):
             with suppress(DataError), _opened(sources[i], max_pixels, "") as image:
                 colour = colour or not _is_grey(image)

@@ -1,4 +1,4 @@
-"""Images in: files decoded by all cores into one array, and a folder of them to rows with categories."""
+"""Rows of images: files decoded by all cores into one array, and folders of them with their categories."""
 
 from __future__ import annotations
 
@@ -20,14 +20,13 @@ from metaclust.data.readers.decoding import (
     MAX_PIXELS,
     USUAL_SIDE,
     Channels,
+    Decoding,
     Fit,
-    ImageFormat,
     OnError,
-    check_form,
+    common_format,
     decode,
     is_count,
-    look_at_images,
-    without_remarks,
+    without_pillow_warnings,
 )
 from metaclust.data.rows import DataError, DataWarning, Rows, listed
 
@@ -35,28 +34,39 @@ EXTENSIONS = (".png", ".jpg", ".jpeg", ".jpe", ".webp", ".gif", ".bmp")
 NOT_DATA = ("__MACOSX", "Thumbs.db")
 
 
+class UnreadableImageError(DataError):
+    """An image that cannot be read, where none may be left out."""
+
+
 def decode_many(
-    sources: Sequence[Path | bytes],
-    names: Sequence[str],
-    height: int,
-    width: int,
-    channels: Channels,
-    *,
-    fit: Fit = "stretch",
-    on_error: OnError = "raise",
-    max_pixels: int = MAX_PIXELS,
-    progress: bool = True,
+    sources: Sequence[Path | bytes], names: Sequence[str], decoding: Decoding, *, progress: bool = True
 ) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
-    """Images as bytes (images, channels, height, width), and for each source whether it was kept.
+    """Return images as bytes (images, channels, height, width), and for each source whether it was kept.
 
     One that cannot be read raises DataError (the first by order), or with ``on_error="skip"`` is left out with a
     warning. They are decoded by all cores, straight into the array.
     """
-    form = ImageFormat(height, width, channels)
-    check_form(form, fit, on_error, max_pixels)
     if len(names) != len(sources):
         raise ValueError(f"names: {len(names)} names for {len(sources)} sources; give one for each")
-    array = np.empty((len(sources), channels, height, width), np.uint8)
+    array = np.empty((len(sources), decoding.channels, decoding.height, decoding.width), np.uint8)
+    broken = _decode_into(array, sources, names, decoding, progress)
+    if not broken:
+        return array, np.ones(len(sources), np.bool_)
+    messages = [broken[row] for row in sorted(broken)]
+    if decoding.on_error == "raise":
+        raise UnreadableImageError(messages[0])
+    if len(broken) == len(sources):
+        raise DataError(f"none of the {len(sources):,} images can be read; the first: {messages[0]}")
+    more = f"; and {len(messages) - 3:,} more" if len(messages) > 3 else ""
+    what = f"left out {len(messages):,} of {len(sources):,} images, which cannot be read: "
+    warnings.warn(what + "; ".join(messages[:3]) + more, DataWarning, stacklevel=2)
+    return _compacted(array, broken)
+
+
+def _decode_into(
+    array: NDArray[np.uint8], sources: Sequence[Path | bytes], names: Sequence[str], decoding: Decoding, progress: bool
+) -> dict[int, str]:
+    """Decode images by all cores, and return the messages of those that cannot be read, by row."""
     rows, lock, stop = iter(range(len(sources))), threading.Lock(), threading.Event()
     broken: dict[int, str] = {}
 
@@ -68,11 +78,11 @@ def decode_many(
             if row is None:
                 return
             try:
-                array[row] = decode(sources[row], form, fit, max_pixels, names[row])
+                array[row] = decode(sources[row], decoding, names[row])
             except DataError as error:
-                # The message alone: the error itself holds on to the image.
+                # Only the message: the error itself holds on to the image.
                 broken[row] = str(error)
-                if on_error == "raise":
+                if decoding.on_error == "raise":
                     stop.set()
             except BaseException:
                 stop.set()
@@ -80,7 +90,7 @@ def decode_many(
 
     threads = max(1, min(os.cpu_count() or 1, len(sources)))
     with (
-        without_remarks(),
+        without_pillow_warnings(),
         Waiting("reading images", len(sources), enabled=progress) as bar,
         ThreadPoolExecutor(threads) as pool,
     ):
@@ -93,21 +103,11 @@ def decode_many(
             stop.set()
     for future in futures:
         future.result()
-    if not broken:
-        return array, np.ones(len(sources), np.bool_)
-    messages = [broken[row] for row in sorted(broken)]
-    if on_error == "raise":
-        raise DataError(f"{messages[0]}. on_error='skip' leaves out what cannot be read")
-    if len(broken) == len(sources):
-        raise DataError(f"none of the {len(sources):,} images can be read; the first: {messages[0]}")
-    more = f"; and {len(messages) - 3:,} more" if len(messages) > 3 else ""
-    what = f"left out {len(messages):,} of {len(sources):,} images, which cannot be read: "
-    warnings.warn(what + "; ".join(messages[:3]) + more, DataWarning, stacklevel=2)
-    return _compacted(array, broken)
+    return broken
 
 
 def _compacted(array: NDArray[np.uint8], broken: Collection[int]) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
-    """The rows that are not broken, moved together within the same memory, and which those are."""
+    """Return the rows that are not broken, moved together within the same memory, and which those are."""
     kept = np.ones(len(array), np.bool_)
     kept[list(broken)] = False
     rows = np.flatnonzero(kept)
@@ -115,47 +115,6 @@ def _compacted(array: NDArray[np.uint8], broken: Collection[int]) -> tuple[NDArr
         if new != old:
             array[new] = array[old]
     return array[: len(rows)], kept
-
-
-def read_image_files(
-    paths: Sequence[Path],
-    ids: Sequence[str],
-    labels: Sequence[str] | None,
-    height: int,
-    width: int,
-    channels: Channels,
-    *,
-    fit: Fit = "stretch",
-    on_error: OnError = "raise",
-    max_pixels: int = MAX_PIXELS,
-    progress: bool = True,
-    source: str = "the images",
-    notes: Sequence[str] = (),
-) -> Rows:
-    """Rows of images from files with known ids and labels; what cannot be read is raised or left out."""
-    for argument, given in (("ids", ids), ("labels", labels)):
-        if given is not None and len(given) != len(paths):
-            raise ValueError(f"{argument}: {len(given)} of them for {len(paths)} paths; give one for each")
-    values, kept = decode_many(
-        paths,
-        [str(path) for path in paths],
-        height,
-        width,
-        channels,
-        fit=fit,
-        on_error=on_error,
-        max_pixels=max_pixels,
-        progress=progress,
-    )
-    left_out = len(paths) - len(values)
-    return Rows(
-        "images",
-        values,
-        [name for name, keep in zip(ids, kept, strict=True) if keep],
-        None if labels is None else [label for label, keep in zip(labels, kept, strict=True) if keep],
-        source=source,
-        notes=(*notes, *([f"left out {left_out:,} files that cannot be read"] if left_out else [])),
-    )
 
 
 def read_image_folder(
@@ -168,48 +127,39 @@ def read_image_folder(
     max_pixels: int = MAX_PIXELS,
     progress: bool = True,
 ) -> Rows:
-    """Rows of images from a folder: each folder in it that holds images is a category, named by its path.
+    """Return the images of a folder: each folder in it that holds images is a category, named by its path.
 
     Images that lie directly in the folder have no categories. ``size`` is the side of a square or (height, width);
-    what is not given is found by look_at_images. The ids are the paths within the folder, in order.
+    size and channels that are not given are found by common_format. The ids are the paths within the folder, in order.
     """
     folder = Path(folder)
     asked = (size, size) if isinstance(size, int) else size
     if asked is not None and not (isinstance(asked, tuple) and len(asked) == 2 and all(map(is_count, asked))):
         raise ValueError(f"size={size!r}: give the pixels of a side, as 84, or (height, width), each 1 or more")
-    form = ImageFormat(*(asked or (USUAL_SIDE, USUAL_SIDE)), 3 if channels is None else channels)
-    check_form(form, fit, on_error, max_pixels)
+    decoding = Decoding(
+        *(asked or (USUAL_SIDE, USUAL_SIDE)), 3 if channels is None else channels, fit, on_error, max_pixels
+    )
     found = _find_images(folder)
     ids, paths = [name for name, _ in found.images], [path for _, path in found.images]
     if asked is None or channels is None:
-        seen = look_at_images(paths, max_pixels=max_pixels)
-        form = ImageFormat(*(asked or seen[:2]), channels or seen.channels)
+        common = common_format(paths, max_pixels=max_pixels)
+        height, width = asked or common[:2]
+        decoding = replace(decoding, height=height, width=width, channels=channels or common.channels)
     notes = [
-        f"{form.height}x{form.width} pixels ({'detected' if asked is None else 'set'})",
-        f"{'grey' if form.channels == 1 else 'colour'} ({'detected' if channels is None else 'set'})",
+        f"{decoding.height}x{decoding.width} pixels ({'detected' if asked is None else 'set'})",
+        f"{'grey' if decoding.channels == 1 else 'colour'} ({'detected' if channels is None else 'set'})",
+        *found.notes(folder),
     ]
-    if found.other:
-        kinds = ", ".join(f"{count:,} {extension}" for extension, count in sorted(found.other.items()))
-        notes.append(f"left out {found.other.total():,} files that are not images: {kinds}")
-    if found.empty:
-        notes.append(f"left out category folders without images: {listed(found.empty)}")
-        warnings.warn(f"{folder}: {notes[-1]}", DataWarning, stacklevel=2)
-    rows = read_image_files(
-        paths,
-        ids,
-        [name.rpartition("/")[0] for name in ids] if found.nested else None,
-        *form,
-        fit=fit,
-        on_error=on_error,
-        max_pixels=max_pixels,
-        progress=progress,
-        source=str(folder),
-        notes=notes,
-    )
-    last = "no categories: the images lie directly in the folder"
-    if rows.labels is not None:
-        last = f"{len(set(rows.labels)):,} categories, one for each folder of images"
-    return replace(rows, notes=(*rows.notes, last))
+    values, kept = decode_many(paths, [str(path) for path in paths], decoding, progress=progress)
+    if left_out := len(paths) - len(values):
+        notes.append(f"left out {left_out:,} files that cannot be read")
+    ids = [name for name, keep in zip(ids, kept, strict=True) if keep]
+    labels = [name.rpartition("/")[0] for name in ids] if found.nested else None
+    if labels is None:
+        notes.append("no categories: the images lie directly in the folder")
+    else:
+        notes.append(f"{len(set(labels)):,} categories, one for each folder of images")
+    return Rows("images", values, ids, labels, source=str(folder), notes=tuple(notes))
 
 
 @dataclass
@@ -224,6 +174,17 @@ class _Found:
     """The folders with no image in them or below; of those within each other, the outermost."""
     nested: bool = False
     """Whether the images lie in folders of the folder."""
+
+    def notes(self, folder: Path) -> list[str]:
+        """Return what to say about other files and empty folders; the latter with a warning."""
+        notes = []
+        if self.other:
+            kinds = ", ".join(f"{count:,} {extension}" for extension, count in sorted(self.other.items()))
+            notes.append(f"left out {self.other.total():,} files that are not images: {kinds}")
+        if self.empty:
+            notes.append(f"left out category folders without images: {listed(self.empty)}")
+            warnings.warn(f"{folder}: {notes[-1]}", DataWarning, stacklevel=3)
+        return notes
 
 
 def _find_images(folder: Path) -> _Found:
@@ -251,7 +212,7 @@ def _find_images(folder: Path) -> _Found:
 
 
 def _search(folder: Path, prefix: str, above: frozenset[Path], found: _Found) -> bool:
-    """Whether there are images in a folder or below it; they are added to ``found``.
+    """Add the images in a folder and below it to ``found``, and return whether there are any.
 
     ``prefix`` is the path to the folder, for the ids; ``above`` are the folder and those it lies in.
     """
@@ -268,7 +229,7 @@ def _search(folder: Path, prefix: str, above: frozenset[Path], found: _Found) ->
         path = prefix + os.fsencode(name).decode("utf-8", "backslashreplace")
         if is_folder:
             place, empty_before = (folder / name).resolve(), len(found.empty)
-            # A link to a folder above would go round for ever, and holds nothing new.
+            # A link to a folder above would be followed for ever, and holds nothing new.
             if place in above:
                 continue
             if _search(folder / name, path + "/", above | {place}, found):

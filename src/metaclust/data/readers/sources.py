@@ -1,4 +1,4 @@
-"""One function that reads whatever a person has: a table, an array, a folder of images."""
+"""Reading of files and folders: tables, arrays, folders of images."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from typing import Any, Literal
 from rich.console import Console
 
 from metaclust._util.waiting import Waiting
-from metaclust.data.preparation.prepare import ImagePreparation, Preparation, VectorPreparation
-from metaclust.data.readers.arrays import Missing, read_npy, read_npz
+from metaclust.data.kinds import Kind, check_kind
+from metaclust.data.preparation.base import Preparation
+from metaclust.data.readers.cells import Missing
 from metaclust.data.readers.columns import Columns
 from metaclust.data.readers.decoding import Fit
-from metaclust.data.readers.images import read_image_folder
+from metaclust.data.readers.images import UnreadableImageError, read_image_folder
+from metaclust.data.readers.npy import read_npy, read_npz
 from metaclust.data.readers.tables import read_table
-from metaclust.data.rows import DataError, Kind, Rows, check_kind, listed
+from metaclust.data.rows import DataError, Rows, listed
 
 TABLES = (".csv", ".tsv", ".jsonl", ".ndjson")
 READABLE = ".npy, .npz, .csv, .tsv, .jsonl (each of the last three also .gz), .parquet, or a folder of images"
@@ -27,7 +29,7 @@ def read_data(
     path: str | os.PathLike[str],
     *,
     label: str | None = None,
-    kind: Kind | Literal["auto"] = "auto",
+    kind: Kind = "auto",
     text: str | None = None,
     columns: Sequence[str] | None = None,
     ids: str | None = None,
@@ -39,58 +41,81 @@ def read_data(
     like: Preparation | None = None,
     progress: bool = True,
 ) -> Rows:
-    """Rows of a .npy, .npz, .csv, .tsv, .jsonl (also .gz) or .parquet file, or of a folder of images.
+    """Read the rows of a file, or of a folder of images.
 
-    ``label`` names the column or array of the categories; without it, a column called "label" or "category" is
-    taken. What the rows are is found out, said (``Rows.notes``, and one line on the standard error unless
-    ``progress=False``) and can be set: ``kind``, the column of ``text``, the ``columns`` of numbers, ``ids``.
+    What is not given is detected, and described in ``Rows.notes`` and in one line on the standard error.
 
-    ``missing`` is what happens to rows with an empty cell or label: "error", "drop", or "mean" (numbers only).
-    ``size``, ``channels`` and ``fit`` ("stretch", "crop", "pad") say how images are resized, ``on_error`` whether a
-    broken one is skipped. ``like`` reads the file as a model's training data were read.
+    Parameters
+    ----------
+    path : str or path
+        A .npy, .npz, .csv, .tsv, .jsonl (each of the last three also .gz) or .parquet file, or a folder of images.
+    label : str, optional
+        The column or array of the categories; by default one called "label" or "category". For a .npy file, the path
+        of a second one.
+    kind : {"auto", "vectors", "images", "text"}
+        What the rows are.
+    text : str, optional
+        The column of text.
+    columns : sequence of str, optional
+        The columns of numbers; by default all of them.
+    ids : str, optional
+        The column or array with a name for each row.
+    missing : {"error", "drop", "mean"}
+        What happens to rows with an empty cell or label: an error, left out with a warning, or, for numbers, filled
+        with the mean of the training rows.
+    size : int or (int, int), optional
+        The side of images, or their height and width.
+    channels : {1, 3}, optional
+        Grey or colour images.
+    fit : {"stretch", "crop", "pad"}, optional
+        How images are brought to that size; by default "stretch".
+    on_error : {"raise", "skip"}, optional
+        Whether an image that cannot be read is an error (the default), or left out with a warning.
+    like : Preparation, optional
+        Read the file as the training rows of a model were read.
+    progress : bool
+        Show a progress bar, and the line that describes the rows.
     """
     source = Path(path).expanduser()
     check_kind(kind)
     if not source.exists():
         raise FileNotFoundError(f"path={str(path)!r}: there is no such file or folder")
-    images: dict[str, Any] = {"size": size, "channels": channels, "fit": fit, "on_error": on_error}
-    tables = {"text": text, "columns": columns}
+    images = asked = {"size": size, "channels": channels, "fit": fit, "on_error": on_error}
+    table = Columns(label, text, columns, ids)
     if like is not None:
-        given = [name for name, value in {**images, **tables, "on_error": None}.items() if value is not None]
-        if given:
+        other = {**asked, "text": text, "columns": columns, "on_error": None}
+        if given := [name for name, value in other.items() if value is not None]:
             raise ValueError(f"{listed(given)} cannot be given with like=: the model says how its rows are read")
         if kind not in ("auto", like.kind):
             raise DataError(f"kind={kind!r}, but the model was trained on {like.kind}")
         kind = like.kind
-        if isinstance(like, VectorPreparation) and like.fill and missing == "error":
-            missing = "mean"
+        images = asked | {name: value for name, value in like.reading().items() if name in asked}
+        missing = like.reading().get("missing", missing) if missing == "error" else missing
     if source.is_dir():
-        refuse({**tables, "ids": ids}, "a folder of images", source)
-        if kind not in ("auto", "images"):
-            raise DataError(f"kind={kind!r}: {source.name} is a folder, which is read as images; give a file of {kind}")
-        if isinstance(like, ImagePreparation):
-            images |= {"size": (like.height, like.width), "channels": like.channels, "fit": like.fit}
-        options = {name: value for name, value in images.items() if value is not None}
-        if label is not None:
-            raise DataError(f"label={label!r}: in {source.name} the folders are the labels; leave label out")
-        rows = read_image_folder(source, progress=progress, **options)
+        rows = read_folder(source, table, kind, images, progress)
     else:
-        refuse(images, "a file", source)
+        refuse(asked, "a file", source)
         with Waiting(f"reading {source.name}", enabled=progress):
-            rows = read_file(source, label, kind, Columns(label, text, columns, ids), missing, like)
+            rows = read_file(source, table, kind, missing, like)
     if progress:
         Console(stderr=True, soft_wrap=True, emoji=False).print(str(rows), markup=False, highlight=False)
     return rows
 
 
-def read_file(
-    path: Path,
-    label: str | None,
-    kind: Kind | Literal["auto"],
-    columns: Columns,
-    missing: Missing,
-    like: Preparation | None,
-) -> Rows:
+def read_folder(folder: Path, columns: Columns, kind: Kind, images: dict[str, Any], progress: bool) -> Rows:
+    refuse({"text": columns.text, "columns": columns.vector, "ids": columns.ids}, "a folder of images", folder)
+    if kind not in ("auto", "images"):
+        raise DataError(f"{folder.name} is a folder, which is read as images, not as {kind}: give a file of {kind}")
+    if columns.label is not None:
+        raise DataError(f"label={columns.label!r}: in {folder.name} the folders are the labels; leave label out")
+    options = {name: value for name, value in images.items() if value is not None}
+    try:
+        return read_image_folder(folder, progress=progress, **options)
+    except UnreadableImageError as error:
+        raise DataError(f"{error}. on_error='skip' (--skip-broken) leaves out images that cannot be read") from error
+
+
+def read_file(path: Path, columns: Columns, kind: Kind, missing: Missing, like: Preparation | None) -> Rows:
     suffixes = [suffix.lower() for suffix in path.suffixes]
     last = suffixes[-1] if suffixes else ""
     inner = suffixes[-2] if last == ".gz" and len(suffixes) > 1 else last
@@ -98,22 +123,19 @@ def read_file(
         refuse({"text": columns.text, "columns": columns.vector}, "an array", path)
         if last == ".npy":
             refuse({"ids": columns.ids}, "an array", path)
-            return read_npy(path, label, kind, missing)
-        return read_npz(path, label, columns.ids, kind, missing)
+            return read_npy(path, columns.label, kind, missing)
+        return read_npz(path, columns.label, columns.ids, kind, missing)
     if inner in TABLES or last == ".parquet":
-        return read_table(path, columns if like is None else columns_like(columns, like), kind, missing)
+        if like is not None:
+            trained = like.reading()
+            vector, text = trained.get("columns"), trained.get("usual_text")
+            columns = replace(columns, vector=vector, usual_text=text, has_options=False)
+        return read_table(path, columns, kind, missing)
     raise DataError(f"{path.name} has an ending that is not read ({last or 'none'}): give {READABLE}")
 
 
-def columns_like(columns: Columns, like: Preparation) -> Columns:
-    """The columns that the model was trained on; a text column of another name is found out."""
-    names: tuple[str, ...] = getattr(like, "columns", ())
-    if not names:
-        return columns
-    return replace(columns, usual_text=names[0]) if like.kind == "text" else replace(columns, vector=names)
-
-
 def refuse(options: dict[str, Any], what: str, path: Path) -> None:
+    """Raise DataError for options that have no meaning for what is read."""
     given = [name for name, value in options.items() if value is not None]
     if given:
         raise DataError(f"{listed(given)}: {path.name} is {what}, for which this has no meaning; leave it out")

@@ -10,27 +10,25 @@ import json
 import re
 import zlib
 from pathlib import Path
-from typing import Literal
 
 import polars as pl
 from polars.exceptions import PolarsError
 
-from metaclust.data.readers.arrays import Missing, check_missing
-from metaclust.data.readers.columns import FOUND_OUT, STRINGS, Columns, rows_from_table
-from metaclust.data.rows import DataError, Kind, Rows, check_kind, listed
+from metaclust.data.kinds import Kind, check_kind
+from metaclust.data.readers.cells import Missing, Reading
+from metaclust.data.readers.columns import DETECTED, STRINGS, Columns, rows_from_table
+from metaclust.data.rows import DataError, Rows, listed
 
 HEADER_LIMIT = 2**20
 """Bytes in which the header of a csv must end."""
 
 
-def read_table(
-    path: Path, columns: Columns = FOUND_OUT, kind: Kind | Literal["auto"] = "auto", missing: Missing = "error"
-) -> Rows:
-    """Rows of a table file."""
+def read_table(path: Path, columns: Columns = DETECTED, kind: Kind = "auto", missing: Missing = "error") -> Rows:
+    """Return the rows of a table file."""
     check_kind(kind)
-    check_missing(missing)
-    if kind == "images":
-        raise DataError(f"kind='images': {path.name} is a table; images are read from a folder, .npy or .npz")
+    reading = Reading(path.name, missing)
+    if kind not in ("auto", "vectors", "text"):
+        raise DataError(f"{path.name} is a table, which cannot hold {kind}: give a folder, .npy or .npz")
     suffixes = [suffix.lower() for suffix in path.suffixes]
     content: Path | bytes = path
     if suffixes[-1] == ".gz":
@@ -51,11 +49,11 @@ def read_table(
             frame = read_csv(content, columns, mark, path.name)
     except (PolarsError, OSError, pl.exceptions.PanicException) as error:
         raise DataError(f"{path.name} cannot be read: {what_is_wrong(content, suffixes[-1], mark, error)}") from error
-    return rows_from_table(frame, columns, kind=kind, missing=missing, source=path.name)
+    return rows_from_table(frame, columns, kind, reading)
 
 
 def read_csv(content: Path | bytes, columns: Columns, separator: str | None, source: str) -> pl.DataFrame:
-    """Types are taken from the first rows and, where a later cell contradicts them, from all rows."""
+    """Return a csv as a table; types are inferred from the first rows, and from all where a later cell contradicts."""
     header = first_line(content, source)
     separator = separator or separator_of(header)
     names = next(csv.reader(io.StringIO(header, newline=""), delimiter=separator), [])
@@ -67,7 +65,7 @@ def read_csv(content: Path | bytes, columns: Columns, separator: str | None, sou
     kept = [name in asked or name.lower() in STRINGS for name in names]
 
     def read(rows: int | None) -> pl.DataFrame:
-        # Polars has names of its own for columns whose names are quoted: by place.
+        # By position: polars changes the names of columns that are quoted.
         own = pl.read_csv(content, separator=separator, n_rows=0, infer_schema=False, glob=False).columns
         written = {name: pl.String for name, stays in zip(own, kept, strict=False) if stays}
         return pl.read_csv(content, separator=separator, infer_schema_length=rows, schema_overrides=written, glob=False)
@@ -84,7 +82,7 @@ def read_csv(content: Path | bytes, columns: Columns, separator: str | None, sou
 
 
 def without_blank_lines(frame: pl.DataFrame, content: Path | bytes, separator: str) -> pl.DataFrame:
-    """A blank line is no row; a line of separators alone is one, without a single cell filled."""
+    """Return the table without its blank lines; a line of separators only is a row, with every cell empty."""
     empty = frame.select(pl.all_horizontal(pl.all().is_null())).to_series()
     if not empty.any():
         return frame
@@ -96,7 +94,7 @@ def without_blank_lines(frame: pl.DataFrame, content: Path | bytes, separator: s
 
 
 def first_line(content: Path | bytes, source: str) -> str:
-    """The header: up to the first end of a line that is not within quotation marks."""
+    """Return the header, up to the first line end outside of quotation marks."""
     if isinstance(content, bytes):
         start = content[:HEADER_LIMIT]
     else:
@@ -116,7 +114,7 @@ def first_line(content: Path | bytes, source: str) -> str:
 
 
 def separator_of(header: str) -> str:
-    """The mark that the header has most of, outside of quotation marks.
+    """Return the separator that the header has most of, outside of quotation marks.
 
     >>> separator_of('id;"text, as it was, written";label')
     ';'
@@ -126,7 +124,7 @@ def separator_of(header: str) -> str:
 
 
 def what_is_wrong(content: Path | bytes, suffix: str, separator: str | None, error: BaseException) -> str:
-    """Where a csv has a row too wide, a jsonl a broken line: polars does not say."""
+    """Return what is wrong with a file and in which line, which polars does not say."""
     if suffix == ".parquet":
         return str(error).split("\n")[0]
     text = content if isinstance(content, bytes) else content.read_bytes()
@@ -169,6 +167,6 @@ def wide_line(lines: str, separator: str | None) -> str | None:
                 where = f"line {reader.line_num} has {len(row)} cells, the header {width}"
                 return f"{where}: quote cells that hold the separator"
     except csv.Error as error:
-        return f"line {reader.line_num}: {error}; look for a quotation mark that is not closed"
+        return f"line {reader.line_num}: {error}; check for a quotation mark that is not closed"
     odd = next((number for number, line in enumerate(lines.split("\n"), 1) if line.count('"') % 2), None)
     return None if odd is None else f'line {odd} has a single quotation mark: write it twice ("") within quoted cells'

@@ -151,7 +151,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"columns": ["a", "comment"]},
         r"rows.csv: row 0 \(counting from 0\), column 'comment': 'it is good' is not a number \(2 such",
     ),
-    "images": ({"kind": "images"}, r"kind='images': rows.csv is a table"),
+    "images": ({"kind": "images"}, r"rows.csv is a table, which cannot hold images"),
     "size": ({"size": 28}, r"'size': rows.csv is a file, for which this has no meaning; leave it out"),
     "channels and fit": ({"channels": 1, "fit": "pad"}, r"'channels', 'fit': rows.csv is a file, for which"),
     "on_error": ({"on_error": "skip"}, r"'on_error': rows.csv is a file, for which"),
@@ -183,7 +183,7 @@ def test_options_without_a_meaning_for_a_folder_are_refused(option: str, tmp_pat
     Image.new("L", (4, 4)).save(tmp_path / "one.png")
     with pytest.raises(DataError, match=option):
         read(tmp_path, **{option: ["a"] if option == "columns" else "a"})
-    with pytest.raises(DataError, match=rf"kind='vectors': {tmp_path.name} is a folder, which is read as images"):
+    with pytest.raises(DataError, match=f"{tmp_path.name} is a folder, which is read as images, not as vectors"):
         read(tmp_path, kind="vectors")
 
 
@@ -277,14 +277,14 @@ def test_a_file_of_another_kind_than_the_model_is_refused(tmp_path: Path) -> Non
         read(path, like=numbers, kind="text")
     with pytest.raises(DataError, match=r"new.csv has no column of text"):
         read(path, like=texts)
-    with pytest.raises(DataError, match=r"kind='images': new.csv is a table"):
+    with pytest.raises(DataError, match=r"new.csv is a table, which cannot hold images"):
         read(path, like=images)
     np.save(tmp_path / "new.npy", np.eye(2))
     with pytest.raises(DataError, match=r"new.npy holds vectors, not images"):
         read(tmp_path / "new.npy", like=images)
     (tmp_path / "folder").mkdir()
     Image.new("L", (4, 4)).save(tmp_path / "folder" / "one.png")
-    with pytest.raises(DataError, match=r"kind='vectors': folder is a folder, which is read as images"):
+    with pytest.raises(DataError, match=r"folder is a folder, which is read as images, not as vectors"):
         read(tmp_path / "folder", like=numbers)
 
 

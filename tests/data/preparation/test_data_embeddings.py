@@ -275,7 +275,7 @@ def test_two_threads_share_an_embedder_and_load_one_model(small, tmp_path, monke
 
 def test_two_processes_write_to_one_cache_at_once(small, embedder, use, no_model, tmp_path):
     program = (
-        "import json, sys; import numpy as np; from metaclust.data import embeddings\n"
+        "import json, sys; import numpy as np; from metaclust.data.preparation import embeddings\n"
         "class Letters:\n"
         "    def encode(self, texts, **_):\n"
         "        counts = [np.bincount(np.frombuffer(t.encode(), np.uint8) % 8, minlength=8) for t in texts]\n"
@@ -440,11 +440,11 @@ def test_no_texts_give_no_rows_of_the_right_width(embedder, use):
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
-        (["a", "", "b", " \n"], r"empty rows.*: 1, 3, counted from 0"),
+        (["a", "", "b", " \n"], r"empty rows.*: 1, 3, counting from 0"),
         (["a", None], r"texts\[1\] is None, not a string"),
         (["a", "b", 3.5], r"texts\[2\] is 3.5, not a string"),
         (["a", "\ud800"], r"texts\[1\] is not valid Unicode"),
-        ("abc", r"texts is a single string: give a list"),
+        ("abc", r"texts is a single string: pass a list"),
     ],
 )
 def test_texts_that_cannot_be_embedded_are_named(embedder, no_model, texts, message):
@@ -469,7 +469,7 @@ def test_a_batch_has_a_text_or_more(small, size):
     "name", ["./gone", "~/gone/model", "~gone/model", "/gone/model", "a/b/gone", "with space", "gone\\model"]
 )
 def test_a_folder_that_is_not_there_is_named(name):
-    with pytest.raises(FileNotFoundError, match="no such folder") as caught:
+    with pytest.raises(FileNotFoundError, match="there is no folder of an embedding model at") as caught:
         SentenceEmbedder(name)
     assert repr(name) in str(caught.value)
 
@@ -478,7 +478,7 @@ def test_a_path_is_never_a_name_on_the_hub(tmp_path):
     with pytest.raises(FileNotFoundError, match="all-MiniLM-L6-v2"):
         SentenceEmbedder(Path("all-MiniLM-L6-v2"))
     (tmp_path / "file").write_text("")
-    with pytest.raises(FileNotFoundError, match="no such folder"):
+    with pytest.raises(FileNotFoundError, match="there is no folder of an embedding model at"):
         SentenceEmbedder(str(tmp_path / "file"))
 
 
@@ -489,7 +489,7 @@ def test_a_name_that_cannot_be_had_says_what_to_do(name, full, tmp_path, monkeyp
     pytest.importorskip("huggingface_hub", reason="no huggingface_hub: pip install 'metaclust[text]'")
     monkeypatch.setenv("SENTENCE_TRANSFORMERS_HOME", str(tmp_path))
     embedder = SentenceEmbedder(name, cache=tmp_path)
-    with pytest.raises(DataError, match=f"'{full}' cannot be had.*local model folder.*install a package that carries"):
+    with pytest.raises(DataError, match=f"'{full}' cannot be downloaded.*local model folder.*package that contains"):
         embedder.embed(["a"])
 
 

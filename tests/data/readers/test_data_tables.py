@@ -432,7 +432,7 @@ def test_texts_that_are_empty_can_be_left_out(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", ["a,b,label\n,1,x\n1,,x\n", "text,label\n,x\n,y\n", "a,label\n1,\n2,\n"])
 def test_leaving_out_every_row_is_refused(content: str, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"rows.csv: every row has .* nothing is left"):
+    with pytest.raises(DataError, match=r"rows.csv: every row has .* so none is left"):
         read(put(tmp_path / "rows.csv", content), missing="drop")
 
 

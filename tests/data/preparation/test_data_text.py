@@ -30,7 +30,7 @@ from metaclust import (
     rows_from_array,
 )
 from metaclust.data import PAPER_RULES, SparseRows
-from metaclust.data.preparation.text import Words, find_words
+from metaclust.data.preparation.vocabulary import Words, find_words
 from metaclust.data.sparse import dense
 
 WORDS = ["fish", "duck", "Goose", "swan", "straße", "東京", "été", "x1", "don't", "a", "I", "snake_case"]
@@ -209,8 +209,10 @@ def test_more_documents_than_there_are_texts_are_refused(texts: list[str]) -> No
 
 @pytest.mark.parametrize("texts", [["fish", "duck", "swan"], ["? !", "- a b", "i"]])
 def test_an_empty_vocabulary_is_refused(texts: list[str]) -> None:
-    with pytest.raises(DataError, match=r"texts.csv: no word is in 2 of the 3 texts or more: .* lower min_documents"):
+    with pytest.raises(DataError, match=r"texts.csv: no word is in 2 of the 3 texts or more: .* longer texts$"):
         find_words(text_rows(texts))
+    with pytest.raises(DataError, match=r"longer texts, or lower min_documents of the rules$"):
+        find_words(text_rows(texts), WordRules())
     with pytest.raises(DataError, match="the vocabulary is empty"):
         Words(())
 
@@ -270,7 +272,7 @@ def test_a_model_makes_the_same_of_sparse_and_dense_rows() -> None:
     for block in (7, 1024):
         assert torch.equal(model.transform(x, block=block), model.transform(dense_x, block=block))
     tasks = TaskSampler(x, y, np.unique(y), n_categories=(2, 4)).fixed(6)
-    one, other = (evaluate(model, data, tasks, starts=3, steps=20) for data in (x, dense_x))
+    one, other = (evaluate(model, data, tasks) for data in (x, dense_x))
     assert np.array_equal(one.ari, other.ari)
     assert np.array_equal(one.found, other.found)
 

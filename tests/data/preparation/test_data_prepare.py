@@ -39,14 +39,8 @@ from metaclust import (
     train,
 )
 from metaclust.data import SparseRows
-from metaclust.data.preparation import prepare
-from metaclust.data.preparation.prepare import (
-    EmbeddingPreparation,
-    ImagePreparation,
-    VectorPreparation,
-    WordPreparation,
-)
-from metaclust.data.sparse import dense
+from metaclust.data.preparation import embeddings
+from metaclust.data.sparse import dense, of_unit_length
 
 
 def prepared(preparation: Preparation, rows: Rows) -> NDArray[Any]:
@@ -219,7 +213,7 @@ def test_options_that_there_are_not_are_named() -> None:
 
 
 class Stub:
-    """In place of a sentence-transformers model: the length of a text and how many of its letters are e."""
+    """In place of a sentence-transformers model: the direction of a text's length and number of letters e."""
 
     fingerprint = "abc" * 20
     width = 2
@@ -228,7 +222,8 @@ class Stub:
         self.model = model
 
     def embed(self, texts: list[str]) -> NDArray[np.float32]:
-        return np.array([[len(text), text.count("e")] for text in texts], np.float32)
+        counts = np.array([[len(text), text.count("e")] for text in texts], np.float32)
+        return counts / np.linalg.norm(counts, axis=1, keepdims=True)
 
 
 def with_gaps() -> Rows:
@@ -251,7 +246,7 @@ MADE: dict[str, Callable[[], tuple[Preparation, Rows]]] = {
 def test_every_preparation_goes_through_json(
     make: Callable[[], tuple[Preparation, Rows]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prepare, "SentenceEmbedder", Stub)
+    monkeypatch.setattr(embeddings, "SentenceEmbedder", Stub)
     preparation, rows = make()
     again = preparation_from(json.loads(json.dumps(describe_preparation(preparation), allow_nan=False)))
     assert type(again) is type(preparation)
@@ -260,25 +255,34 @@ def test_every_preparation_goes_through_json(
     assert np.array_equal(prepared(again, rows), prepared(preparation, rows))
 
 
-def test_every_class_of_preparation_is_made_here() -> None:
-    assert set(prepare.PREPARATIONS.values()) == {
-        VectorPreparation,
-        ImagePreparation,
-        WordPreparation,
-        EmbeddingPreparation,
-    }
-
-
 def test_another_embedding_model_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prepare, "SentenceEmbedder", Stub)
+    monkeypatch.setattr(embeddings, "SentenceEmbedder", Stub)
     preparation, _ = fit_preparation(TEXTS, text="embeddings", embedding_model="stub")
-    lengths = [[len(text), text.count("e")] for text in TEXTS.values]
-    np.testing.assert_allclose(prepared(preparation, TEXTS), np.array(lengths) * math.sqrt(2), rtol=1e-6)
     monkeypatch.setattr(Stub, "fingerprint", "def" * 20)
     with pytest.raises(
         DataError, match=r"the embedding model 'stub' is not the one .* \(defdefdefdef, not abcabcabcabc\)"
     ):
         preparation(TEXTS)
+
+
+def test_texts_and_arrays_of_their_embeddings_give_equal_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embeddings, "SentenceEmbedder", Stub)
+    preparation, _ = fit_preparation(TEXTS, text="embeddings", embedding_model="stub")
+    vectors = rows_from_array(Stub("stub").embed(list(TEXTS.values)))
+    as_array = fit_preparation(vectors)[0](vectors)
+    assert torch.equal(as_array, preparation(TEXTS))  # type: ignore[arg-type]
+    assert of_unit_length(preparation(TEXTS))
+    assert describe_preparation(preparation)["scaled"] is False
+
+
+def test_embeddings_of_files_of_0_1_0_are_still_scaled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embeddings, "SentenceEmbedder", Stub)
+    old = {"preparation": "embeddings", "model": "stub", "fingerprint": Stub.fingerprint, "width": 2, "columns": []}
+    expected = Stub("stub").embed(list(TEXTS.values)) * np.float32(math.sqrt(2))
+    preparation = preparation_from(old)
+    assert np.array_equal(prepared(preparation, TEXTS), expected)
+    again = preparation_from(json.loads(json.dumps(describe_preparation(preparation))))
+    assert np.array_equal(prepared(again, TEXTS), expected)
 
 
 FOREIGN: dict[str, Any] = {
@@ -290,6 +294,7 @@ FOREIGN: dict[str, Any] = {
     "cut images": {"preparation": "images", "channels": 1},
     "cut words": {"preparation": "words", "idf": [1.0]},
     "cut embeddings": {"preparation": "embeddings", "model": "stub"},
+    "scaled by what": {"preparation": "embeddings", "model": "stub", "fingerprint": "", "width": 2, "scaled": 3.0},
     "newer": {"preparation": "vectors", "width": 2, "whitened": True},
     "no words": {"preparation": "words", "vocabulary": []},
     "other idf": {"preparation": "words", "vocabulary": ["fish", "duck"], "idf": [1.0]},
@@ -333,7 +338,7 @@ torch.set_num_threads(1)
 model, description = load_model(sys.argv[1], device="cpu")
 preparation = preparation_from(description.input)
 rows = read_data(sys.argv[2], like=preparation, progress=False)
-posterior = model.infer(model.transform(preparation(rows)), generator=torch.Generator().manual_seed(0))
+posterior = model.infer(model.transform(preparation(rows)))
 print(json.dumps([rows.ids, posterior.assignments.argmax(-1).tolist()]))
 """
 
@@ -415,7 +420,7 @@ def test_a_new_process_clusters_new_rows_with_nothing_but_the_model_file(case: s
     train(model, sampler, config=config, progress=False)
     save_model(model, tmp_path / "model.safetensors", names, describe_preparation(preparation))
     new_rows = read_data(new, like=preparation, progress=False)
-    posterior = model.infer(model.transform(preparation(new_rows)), generator=torch.Generator().manual_seed(0))
+    posterior = model.infer(model.transform(preparation(new_rows)))
     labels = posterior.assignments.argmax(-1).tolist()
     assert len(set(labels)) > 1
     finished = subprocess.run(  # noqa: S603 - our own interpreter and script

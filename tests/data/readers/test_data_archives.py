@@ -232,7 +232,7 @@ def test_a_file_through_a_link_is_refused_with_the_link(tmp_path):
 def test_a_sparse_file_is_refused(tmp_path):
     info = tar_info("sparse", 4)
     info.pax_headers = {"GNU.sparse.map": "0,4", "GNU.sparse.size": str(2**40), "GNU.sparse.name": "sparse"}
-    refused(tmp_path, tar_bytes([(info, b"1234")]), ".tar", "max_bytes|sparse")
+    refused(tmp_path, tar_bytes([(info, b"1234")]), ".tar", "the limit|sparse")
     info.pax_headers["GNU.sparse.size"] = "8"
     refused(tmp_path, tar_bytes([(info, b"1234")]), ".tar", "member 'sparse' is a sparse file")
 
@@ -250,31 +250,31 @@ def test_a_method_that_cannot_be_read_is_refused(tmp_path):
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_too_many_members_and_too_many_bytes_are_refused_and_the_limit_itself_is_not(tmp_path, suffix):
     content = archive_bytes(suffix, [("a", bytes(10)), ("b", bytes(20)), ("c", bytes(30))])
-    refused(tmp_path, content, suffix, "max_members=2 .*Raise max_members", max_members=2)
-    refused(tmp_path, content, suffix, "max_bytes=59.*Raise max_bytes", max_bytes=59)
+    refused(tmp_path, content, suffix, "more than 2 members, the limit.*unpack it yourself", max_members=2)
+    refused(tmp_path, content, suffix, "above the limit of 59.*unpack it yourself", max_bytes=59)
     assert len(unpacked(tmp_path, content, suffix, max_members=3, max_bytes=60)) == 3
 
 
 def test_a_zip_that_is_too_large_is_refused_before_anything_is_written(tmp_path, monkeypatch):
     monkeypatch.setattr(archives.Unpacking, "add", lambda *_: pytest.fail("a member was unpacked"))
-    refused(tmp_path, zip_bytes([("a", bytes(10)), ("b", bytes(20))]), ".zip", "max_bytes=29", max_bytes=29)
+    refused(tmp_path, zip_bytes([("a", bytes(10)), ("b", bytes(20))]), ".zip", "above the limit of 29", max_bytes=29)
 
 
 @pytest.mark.parametrize("suffix", [".zip", ".tar.gz"])
 def test_a_bomb_is_refused_and_a_small_file_may_be_packed_as_well_as_it_likes(tmp_path, suffix):
-    refused(tmp_path, archive_bytes(suffix, [("a", bytes(FLOOR + 1))]), suffix, "Raise max_ratio")
+    refused(tmp_path, archive_bytes(suffix, [("a", bytes(FLOOR + 1))]), suffix, "the limit.*unpack it yourself")
     many = archive_bytes(suffix, [(name, bytes(FLOOR // 2)) for name in "abc"])
-    refused(tmp_path, many, suffix, "Raise max_ratio")
+    refused(tmp_path, many, suffix, "the limit.*unpack it yourself")
     assert len(unpacked(tmp_path, many, suffix, max_ratio=2000)) == 3
 
 
 def test_one_inflated_member_is_refused_although_the_rest_is_not(tmp_path):
     content = zip_bytes([("noise", os.urandom(2**18)), ("zeros", bytes(FLOOR + 1))])
-    refused(tmp_path, content, ".zip", "member 'zeros' would unpack to 16,777,217 bytes from .*max_ratio=200")
+    refused(tmp_path, content, ".zip", "member 'zeros' would unpack to 16,777,217 bytes from .*the limit of 200 times")
 
 
 def test_zeros_after_the_end_of_a_tar_count_too(tmp_path):
-    refused(tmp_path, gzip.compress(tar_bytes([]) + bytes(FLOOR)), ".tgz", "Raise max_ratio")
+    refused(tmp_path, gzip.compress(tar_bytes([]) + bytes(FLOOR)), ".tgz", "the limit.*unpack it yourself")
 
 
 @pytest.mark.parametrize("size", [2**21, 2**40])
@@ -301,7 +301,7 @@ def test_a_negative_size_is_refused(tmp_path):
 @pytest.mark.parametrize("size", [0, 99, 101, 2**31])
 def test_a_zip_that_lies_about_a_size_is_refused(tmp_path, size):
     content = zip_bytes([("good", b"good"), ("a", os.urandom(100))], file_size=size)
-    refused(tmp_path, content, ".zip", "CRC|fewer than|max_ratio|damaged")
+    refused(tmp_path, content, ".zip", "CRC|fewer than|the limit|damaged")
 
 
 @pytest.mark.parametrize("count", [0, 99, 101, 2**20])
@@ -343,13 +343,13 @@ def test_no_beginning_of_an_archive_passes_for_the_whole(tmp_path, suffix):
 def test_a_damaged_header_does_not_pass_for_the_end(tmp_path):
     content = bytearray(tar_bytes([("a", b"1"), ("b", b"2"), ("c", b"3")]))
     content[1024 + 5] ^= 1
-    refused(tmp_path, bytes(content), ".tar", "could not be unpacked.*breaks off")
+    refused(tmp_path, bytes(content), ".tar", "could not be unpacked.*cut short")
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
 @pytest.mark.parametrize("content", [b"", b"<html>not found</html>", bytes(100), os.urandom(5000)])
 def test_a_file_of_another_kind_is_refused(tmp_path, suffix, content):
-    refused(tmp_path, content, suffix, "of another kind than its name says: get it again")
+    refused(tmp_path, content, suffix, "of another format than its name says: get it again")
 
 
 @pytest.mark.parametrize("suffix", [".zip", ".tar", ".tgz"])
@@ -406,7 +406,7 @@ def test_a_target_that_exists_is_left_alone(tmp_path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").write_bytes(b"mine")
     for name in ("folder", "file"):
-        with pytest.raises(DataError, match=f"{name}' exists already and is not overwritten: delete it"):
+        with pytest.raises(DataError, match=f"{name} exists already and is not overwritten: delete it"):
             unpack(archive, tmp_path / name)
     assert tree(tmp_path) == {"a.zip": archive.read_bytes(), "folder": None, "file": b"mine"}
 
@@ -422,7 +422,7 @@ def test_a_target_that_appears_meanwhile_is_left_alone(tmp_path, monkeypatch):
     monkeypatch.setattr(archives.Unpacking, "write", meanwhile)
     archive = tmp_path / "a.zip"
     archive.write_bytes(zip_bytes([("a", b"1")]))
-    with pytest.raises(DataError, match=r"could not be unpacked.*choose another target"):
+    with pytest.raises(DataError, match=r"could not be unpacked.*choose another folder"):
         unpack(archive, tmp_path / "target", progress=False)
     assert tree(tmp_path) == {"a.zip": archive.read_bytes(), "target": None, "target/mine": b"mine"}
 
@@ -448,10 +448,10 @@ def test_an_interrupt_and_a_full_disk_leave_nothing(tmp_path, monkeypatch, error
 
 
 def test_arguments_that_cannot_be_meant_are_named(tmp_path):
-    with pytest.raises(DataError, match=r"a.zip' is not a file: give the path of a \.zip"):
+    with pytest.raises(DataError, match=r"a.zip is not a file: give the path of a \.zip"):
         unpack(tmp_path / "a.zip", tmp_path / "target")
     (tmp_path / "a.rar").write_bytes(b"Rar!")
-    with pytest.raises(DataError, match=r"a.rar': only \.zip, \.tar, \.tar\.gz, \.tgz can be unpacked"):
+    with pytest.raises(DataError, match=r"a.rar: only \.zip, \.tar, \.tar\.gz, \.tgz can be unpacked"):
         unpack(tmp_path / "a.rar", tmp_path / "target")
     for limit in ("max_members", "max_bytes", "max_ratio"):
         with pytest.raises(ValueError, match=f"{limit}=0: it must be 1 or more"):

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from PIL import Image, ImageFile, JpegImagePlugin
 
 from metaclust.data.readers import decoding, images
-from metaclust.data.readers.decoding import ImageFormat, decode_image, look_at_images
-from metaclust.data.readers.images import decode_many, read_image_files, read_image_folder
+from metaclust.data.readers.decoding import Decoding, ImageFormat, common_format, decode_image
+from metaclust.data.readers.images import decode_many, read_image_folder
 from metaclust.data.rows import DataError, DataWarning
 
 Pixels = NDArray[Any]
@@ -227,7 +227,7 @@ def test_the_orientation_in_the_exif_data_is_applied(orientation, kind, options)
     content = saved(stored, kind, exif=turned(orientation), **options)
     expected = UPRIGHT[orientation](stored)
     assert_near(decode_image(content, *expected.shape, 1), expected, 3 if kind == "JPEG" else 0)
-    assert look_at_images([content]) == (*expected.shape, 1)
+    assert common_format([content]) == (*expected.shape, 1)
 
 
 def test_damaged_exif_data_do_not_cost_the_image():
@@ -326,8 +326,8 @@ BROKEN = {
     "tiff": (saved(noise(8, 8, 3), "TIFF"), "not a PNG"),
     "bomb.png": (png_header(60_000, 60_000), "too large"),
     "bomb.bmp": (bmp_header(60_000, 60_000), "too large"),
-    "big.png": (png_header(10_000, 10_000), r"10,000 x 10,000 pixels, more than max_pixels=50,000,000"),
-    "big.bmp": (bmp_header(8_000, 8_000), r"8,000 x 8,000 pixels, more than max_pixels=50,000,000"),
+    "big.png": (png_header(10_000, 10_000), r"10,000 x 10,000 pixels, more than the limit of 50,000,000"),
+    "big.bmp": (bmp_header(8_000, 8_000), r"8,000 x 8,000 pixels, more than the limit of 50,000,000"),
 }
 
 
@@ -357,7 +357,7 @@ def test_whatever_is_damaged_gives_an_image_or_a_data_error(content, data):
     damaged = damaged[: data.draw(st.just(len(damaged)) | st.integers(1, len(damaged)))]
     with suppress(DataError):
         assert decode_image(bytes(damaged), 8, 8, 3, max_pixels=10_000).shape == (3, 8, 8)
-    assert look_at_images([bytes(damaged)], max_pixels=10_000).channels in (1, 3)
+    assert common_format([bytes(damaged)], max_pixels=10_000).channels in (1, 3)
 
 
 def test_a_path_that_is_no_file_is_an_error(tmp_path):
@@ -385,18 +385,18 @@ def test_too_many_pixels_are_refused_before_any_is_decoded(monkeypatch):
     for each in [ImageFile.ImageFile, *ImageFile.ImageFile.__subclasses__()]:
         monkeypatch.setattr(each, "load", load)
     for limit in (50_000_000, 63_999_999):
-        with pytest.raises(DataError, match=f"more than max_pixels={limit:,}"):
+        with pytest.raises(DataError, match=f"more than the limit of {limit:,}; make it smaller"):
             decode_image(content, 2, 2, 1, max_pixels=limit)
-    assert look_at_images([content]) == (64, 64, 3)
+    assert common_format([content]) == (64, 64, 3)
 
 
 def test_the_limit_of_pillow_holds_too_and_its_settings_stay_as_they_are():
     settings = Image.MAX_IMAGE_PIXELS, ImageFile.LOAD_TRUNCATED_IMAGES, list(warnings.filters)
-    with pytest.raises(DataError, match=r"10,000 x 10,000 pixels, more than PIL\.Image\.MAX_IMAGE_PIXELS=89,478,485"):
+    with pytest.raises(DataError, match=r"10,000 x 10,000 pixels, more than the limit of 89,478,485"):
         decode_image(png_header(10_000, 10_000), 8, 8, 3, max_pixels=10**9)
     with pytest.raises(DataError, match="too large"):
         decode_image(png_header(20_000, 20_000), 8, 8, 3, max_pixels=10**9)
-    decode_many([saved(noise(8, 8))], ["a"], 8, 8, 1)
+    decode_many([saved(noise(8, 8))], ["a"], Decoding(8, 8, 1))
     assert (Image.MAX_IMAGE_PIXELS, ImageFile.LOAD_TRUNCATED_IMAGES, list(warnings.filters)) == settings
 
 
@@ -407,14 +407,14 @@ def test_threads_give_what_a_loop_gives(tmp_path, monkeypatch, channels, threads
     kinds = ["PNG", "JPEG", "WEBP", "GIF", "BMP"]
     contents = [saved(noise(20 + i % 7, 30 - i % 5, 3, seed=i), kinds[i % 5]) for i in range(60)]
     sources = [put(tmp_path / str(i), content) if i % 2 else content for i, content in enumerate(contents)]
-    array, kept = decode_many(sources, [str(i) for i in range(60)], 21, 28, channels, fit="crop")
+    array, kept = decode_many(sources, [str(i) for i in range(60)], Decoding(21, 28, channels, "crop"))
     assert (array == np.stack([decode_image(content, 21, 28, channels, "crop") for content in contents])).all()
     assert kept.all()
     assert kept.dtype == bool
 
 
 def test_no_images_are_an_array_of_none():
-    array, kept = decode_many([], [], 5, 6, 3)
+    array, kept = decode_many([], [], Decoding(5, 6, 3))
     assert array.shape == (0, 3, 5, 6)
     assert kept.shape == (0,)
 
@@ -425,12 +425,12 @@ def test_the_first_broken_image_by_order_is_raised_though_a_later_one_fails_earl
     decode = images.decode
     taken = []
 
-    def slow(source: bytes, form: ImageFormat, fit: Any, max_pixels: int, name: str) -> Pixels:
+    def slow(source: bytes, decoding: Decoding, name: str) -> Pixels:
         taken.append(name)
         if name == "row 3":
             assert later_failed.wait(30)
         try:
-            return decode(source, form, fit, max_pixels, name)
+            return decode(source, decoding, name)
         finally:
             if name == "row 5":
                 later_failed.set()
@@ -438,8 +438,8 @@ def test_the_first_broken_image_by_order_is_raised_though_a_later_one_fails_earl
     monkeypatch.setattr(images, "decode", slow)
     good = saved(noise(8, 8))
     sources = [b"bad" if i in (3, 5, 6) else good for i in range(3000)]
-    with pytest.raises(DataError, match=r"^row 3: .* on_error='skip' leaves out"):
-        decode_many(sources, [f"row {i}" for i in range(3000)], 8, 8, 1)
+    with pytest.raises(DataError, match=r"^row 3: .* take it out$"):
+        decode_many(sources, [f"row {i}" for i in range(3000)], Decoding(8, 8, 1))
     assert len(taken) < 3000
 
 
@@ -458,7 +458,7 @@ def test_an_interrupt_stops_the_reading(monkeypatch):
     monkeypatch.setattr(images, "wait", interrupted)
     before = threading.active_count()
     with pytest.raises(KeyboardInterrupt):
-        decode_many([b"x"] * 5000, ["x"] * 5000, 8, 8, 1)
+        decode_many([b"x"] * 5000, ["x"] * 5000, Decoding(8, 8, 1))
     assert len(taken) < 1000
     assert threading.active_count() == before
 
@@ -474,7 +474,7 @@ def test_an_error_that_is_not_about_the_data_comes_through(monkeypatch):
 
     monkeypatch.setattr(decoding, "_flat", full)
     with pytest.raises(MemoryError, match="full"):
-        decode_many([saved(noise(8, 8))] * 3000, ["x"] * 3000, 8, 8, 1, on_error="skip")
+        decode_many([saved(noise(8, 8))] * 3000, ["x"] * 3000, Decoding(8, 8, 1, on_error="skip"))
     assert len(taken) < 3000
 
 
@@ -482,7 +482,7 @@ def test_skipping_leaves_out_the_broken_ones_and_moves_the_rest_together():
     bad = {0, 3, 4, 9, 11}
     contents = [BROKEN["text"][0] if i in bad else saved(noise(6, 6, seed=i)) for i in range(12)]
     with pytest.warns(DataWarning) as caught:
-        array, kept = decode_many(contents, [f"row {i}" for i in range(12)], 6, 6, 1, on_error="skip")
+        array, kept = decode_many(contents, [f"row {i}" for i in range(12)], Decoding(6, 6, 1, on_error="skip"))
     assert [i for i in range(12) if not kept[i]] == sorted(bad)
     assert (array[:, 0] == [noise(6, 6, seed=i) for i in range(12) if i not in bad]).all()
     # A part of the array that was read into, and no copy.
@@ -498,7 +498,7 @@ def test_skipping_leaves_out_the_broken_ones_and_moves_the_rest_together():
 
 def test_nothing_but_broken_images_is_an_error_even_when_skipping():
     with pytest.raises(DataError, match="none of the 2 images can be read; the first: a: it is empty"):
-        decode_many([b"", b"x"], ["a", "b"], 8, 8, 1, on_error="skip")
+        decode_many([b"", b"x"], ["a", "b"], Decoding(8, 8, 1, on_error="skip"))
 
 
 def test_each_folder_is_a_category_and_nested_ones_are_named_by_their_path(tmp_path):
@@ -645,36 +645,36 @@ def test_a_folder_that_cannot_be_listed_is_named(tmp_path, monkeypatch):
 
 def test_the_common_size_is_kept_if_it_is_small():
     grey, colour = noise(20, 30), noise(20, 30, 3)
-    assert look_at_images([saved(grey)] * 3) == ImageFormat(20, 30, 1)
-    assert look_at_images([saved(grey), saved(colour)]) == (20, 30, 3)
-    assert look_at_images([saved(noise(105, 105))]) == (105, 105, 1)
-    assert look_at_images([saved(noise(105, 106))]) == (64, 64, 1)
-    assert look_at_images([saved(grey), saved(noise(30, 20))]) == (64, 64, 1)
+    assert common_format([saved(grey)] * 3) == ImageFormat(20, 30, 1)
+    assert common_format([saved(grey), saved(colour)]) == (20, 30, 3)
+    assert common_format([saved(noise(105, 105))]) == (105, 105, 1)
+    assert common_format([saved(noise(105, 106))]) == (64, 64, 1)
+    assert common_format([saved(grey), saved(noise(30, 20))]) == (64, 64, 1)
 
 
 def test_grey_is_told_by_the_mode_or_by_equal_channels():
     grey = noise(20, 30)
     for pixels in (grey > 127, grey.astype(np.uint16) * 257, np.dstack([grey] * 3), np.dstack([grey] * 4)):
-        assert look_at_images([saved(pixels)]).channels == 1
-    assert look_at_images([saved(np.dstack([grey] * 3), "JPEG")]).channels == 1
+        assert common_format([saved(pixels)]).channels == 1
+    assert common_format([saved(np.dstack([grey] * 3), "JPEG")]).channels == 1
     tinted = np.dstack([grey // 2] * 3)
     tinted[7, 7, 2] += 1
-    assert look_at_images([saved(tinted)]).channels == 3
+    assert common_format([saved(tinted)]).channels == 3
     invisible = np.dstack([noise(20, 30, 3), np.zeros((20, 30), np.uint8)])
-    assert look_at_images([saved(invisible)]).channels == 1
+    assert common_format([saved(invisible)]).channels == 1
 
 
 def test_the_sample_is_spread_evenly_and_passes_over_broken_files():
     grey, colour = saved(noise(9, 9)), saved(noise(9, 9, 3))
     many = [grey] * 1000
-    assert look_at_images([*many[:-1], colour]).channels == 3
-    assert look_at_images([colour, *many]).channels == 3
+    assert common_format([*many[:-1], colour]).channels == 3
+    assert common_format([colour, *many]).channels == 3
     # Of 11 files 3 are the first, the middle and the last.
     odd_one_out = [[colour if i == j else grey for j in range(11)] for i in range(11)]
-    assert [look_at_images(files, sample=3).channels for files in odd_one_out] == [3, 1, 1, 1, 1, 3, 1, 1, 1, 1, 3]
-    assert look_at_images([grey, b"", b"text", BROKEN["short.jpg"][0], png_header(60_000, 60_000)]) == (9, 9, 1)
-    assert look_at_images([b"", b"text"]) == (64, 64, 3)
-    assert look_at_images([]) == (64, 64, 3)
+    assert [common_format(files, sample=3).channels for files in odd_one_out] == [3, 1, 1, 1, 1, 3, 1, 1, 1, 1, 3]
+    assert common_format([grey, b"", b"text", BROKEN["short.jpg"][0], png_header(60_000, 60_000)]) == (9, 9, 1)
+    assert common_format([b"", b"text"]) == (64, 64, 3)
+    assert common_format([]) == (64, 64, 3)
 
 
 @pytest.mark.usefixtures("_without_type_checks")
@@ -709,25 +709,8 @@ def test_wrong_arguments_of_the_parts_are_named(tmp_path):
     with pytest.raises(ValueError, match=r"^height=0: "):
         decode_image(path, 0, 8, 1)
     with pytest.raises(ValueError, match=r"^width=-1: "):
-        decode_many([path], ["a"], 8, -1, 1)
+        Decoding(8, -1, 1)
     with pytest.raises(ValueError, match=r"^names: 2 names for 1 sources"):
-        decode_many([path], ["a", "b"], 8, 8, 1)
-    with pytest.raises(ValueError, match=r"^ids: 0 of them for 1 paths"):
-        read_image_files([path], [], None, 8, 8, 1)
-    with pytest.raises(ValueError, match=r"^labels: 2 of them for 1 paths"):
-        read_image_files([path], ["a"], ["x", "y"], 8, 8, 1)
+        decode_many([path], ["a", "b"], Decoding(8, 8, 1))
     with pytest.raises(ValueError, match=r"^sample=0: "):
-        look_at_images([path], sample=0)
-
-
-def test_files_with_given_ids_and_labels_become_rows(tmp_path):
-    paths = [put(tmp_path / f"{i}.png", noise(8, 8, seed=i)) for i in range(3)]
-    put(paths[1], b"")
-    with pytest.warns(DataWarning, match="left out 1 of 3"):
-        rows = read_image_files(
-            paths, ["x", "y", "z"], ["p", "q", "p"], 8, 8, 1, on_error="skip", source="a list", notes=["hello"]
-        )
-    assert (rows.ids, rows.labels, rows.source) == (["x", "z"], ["p", "p"], "a list")
-    assert rows.notes == ("hello", "left out 1 files that cannot be read")
-    assert isinstance(rows.values, np.ndarray)
-    assert (rows.values[:, 0] == [noise(8, 8, seed=0), noise(8, 8, seed=2)]).all()
+        common_format([path], sample=0)

@@ -13,10 +13,10 @@ import metaclust
 from metaclust import load_dataset
 from metaclust.data.datasets.cards import CARDS
 from metaclust.data.datasets.places import available
-from metaclust.data.readers.arrays import load_arrays
+from metaclust.data.readers.npy import load_arrays
 
 ICONS = Path(metaclust.__file__).parent / "data" / "datasets" / "icons"
-BESIDE = Path(__file__).resolve().parents[3] / "shared" / "data"
+BESIDE = Path(__file__).resolve().parents[4] / "shared" / "data"
 ROOT = Path(os.environ.get("METACLUST_DATA", BESIDE))
 needs_omniglot = pytest.mark.skipif(
     not (ROOT / "omniglot" / "omniglot_28.npz").is_file(),

@@ -1,0 +1,116 @@
+"""Vectors: columns by name, missing numbers filled with the mean, each column scaled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.preprocessing import StandardScaler
+from torch import Tensor
+
+from metaclust.data.kinds import Kind
+from metaclust.data.preparation.base import Options, Scaling, is_count, require, short_repr, values_of
+from metaclust.data.rows import DataError, Rows, listed
+from metaclust.data.sparse import SparseRows, of_unit_length
+
+BLOCK = 16_384
+"""Rows that are in float64 at a time."""
+
+
+@dataclass(frozen=True)
+class VectorPreparation:
+    """Columns by name, missing numbers filled with the mean, each column scaled."""
+
+    name: ClassVar[str] = "vectors"
+    kind: ClassVar[Kind] = "vectors"
+    width: int
+    columns: tuple[str, ...] = ()
+    mean: tuple[float, ...] | None = None
+    """Means and standard deviations of the training rows; None leaves the numbers as they are."""
+    scale: tuple[float, ...] | None = None
+    fill: bool = False
+    """Whether missing numbers are filled with the means."""
+
+    __repr__ = short_repr
+
+    def __post_init__(self) -> None:
+        require(is_count(self.width), "width", self.width)
+        require(len(self.columns) in (0, self.width), "columns", self.columns)
+        for name in ("mean", "scale"):
+            values = getattr(self, name)
+            require(values is None or (len(values) == self.width and bool(np.isfinite(values).all())), name, values)
+        require(self.scale is None or min(self.scale) > 0, "scale", self.scale)
+        require(self.mean is not None or (self.scale is None and not self.fill), "mean", self.mean)
+
+    @classmethod
+    def from_rows(cls, rows: Rows, options: Options) -> tuple[VectorPreparation, Rows]:
+        """Return how to prepare rows like these, and the rows.
+
+        ``scaling="auto"`` leaves rows as they are if all have length one, as embeddings have.
+        """
+        scaling: Scaling = options.scaling
+        if scaling not in ("auto", "standard", "none"):
+            raise ValueError(f"scaling={scaling!r}: choose 'auto', 'standard' or 'none'")
+        values = values_of(rows, cls.kind)
+        width = int(values.shape[1])
+        if sparse.issparse(values):
+            # Centred, they would no longer be sparse.
+            return cls(width, rows.columns), rows
+        empty = np.isnan(values).all(0)
+        if empty.any():
+            name = rows.columns[int(empty.argmax())] if rows.columns else int(empty.argmax())
+            raise DataError(f"{rows.source}: column {name!r} has no number at all: leave it out")
+        fill = bool(np.isnan(values).any())
+        if scaling == "auto":
+            scaling = "none" if width > 1 and not fill and of_unit_length(values) else "standard"
+        if scaling == "none" and not fill:
+            return cls(width, rows.columns), rows
+        scaler = StandardScaler()
+        for start in range(0, len(values), BLOCK):
+            scaler.partial_fit(values[start : start + BLOCK].astype(np.float64))
+        scale = tuple(float(value) for value in scaler.scale_) if scaling == "standard" else None
+        return cls(width, rows.columns, tuple(float(value) for value in scaler.mean_), scale, fill), rows
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        return (self.width,)
+
+    def reading(self) -> dict[str, Any]:
+        return {"columns": self.columns or None, "missing": "mean" if self.fill else "error"}
+
+    def __call__(self, rows: Rows) -> Tensor | SparseRows:
+        values = values_of(rows, self.kind)
+        if values.shape[1] != self.width:
+            raise DataError(f"{rows.source} has {values.shape[1]} columns, but the model was trained on {self.width}")
+        if self.columns and rows.columns and rows.columns != self.columns:
+            raise DataError(
+                f"{rows.source} has the columns {listed(rows.columns)}, but the model was trained on "
+                f"{listed(self.columns)}"
+            )
+        if sparse.issparse(values):
+            if self.scale is not None:
+                raise DataError(f"{rows.source} is sparse, but the model was trained on dense rows: pass X.toarray()")
+            return SparseRows(values)
+        absent = np.isnan(values)
+        if absent.any() and not self.fill:
+            raise DataError(
+                f"{rows.source}: row {int(absent.any(1).argmax())} (counting from 0) has an empty cell or NaN, but "
+                "there was none in training: fill it, or leave such rows out"
+            )
+        return torch.from_numpy(self._scaled(values, absent))
+
+    def _scaled(self, values: NDArray[np.float32], absent: NDArray[np.bool_]) -> NDArray[np.float32]:
+        if absent.any():
+            values = np.where(absent, np.array(self.mean, np.float32), values)
+        if self.scale is None or self.mean is None:
+            return np.ascontiguousarray(values) if values.flags.writeable else np.array(values)
+        # In blocks: a column far from zero needs the difference in float64, but not all rows at once.
+        scaled = np.empty(values.shape, np.float32)
+        mean, scale = np.array(self.mean), np.array(self.scale)
+        for start in range(0, len(values), BLOCK):
+            scaled[start : start + BLOCK] = (values[start : start + BLOCK] - mean) / scale
+        return scaled

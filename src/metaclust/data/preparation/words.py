@@ -1,0 +1,56 @@
+"""Texts as bags of words: counts or TF-IDF, which stay sparse until the encoder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+
+from metaclust.data.kinds import Kind
+from metaclust.data.preparation.base import Options, require, short_repr, values_of
+from metaclust.data.preparation.vocabulary import Words, find_words
+from metaclust.data.rows import Rows
+from metaclust.data.sparse import SparseRows
+
+
+@dataclass(frozen=True)
+class WordPreparation:
+    """Bags of words over the vocabulary of the training texts."""
+
+    name: ClassVar[str] = "words"
+    kind: ClassVar[Kind] = "text"
+    vocabulary: tuple[str, ...]
+    idf: tuple[float, ...] | None = None
+    columns: tuple[str, ...] = ()
+
+    __repr__ = short_repr
+
+    def __post_init__(self) -> None:
+        strings = isinstance(self.vocabulary, tuple) and all(isinstance(word, str) for word in self.vocabulary)
+        require(strings and len(set(self.vocabulary)) == len(self.vocabulary) > 0, "vocabulary", self.vocabulary)
+        require(self.idf is None or len(self.idf) == len(self.vocabulary), "idf", self.idf)
+
+    @classmethod
+    def from_rows(cls, rows: Rows, options: Options) -> tuple[WordPreparation, Rows]:
+        """Return how to prepare rows like these, and the rows that the word rules keep."""
+        words, kept = find_words(rows, options.rules, "counts" if options.text == "counts" else "tfidf")
+        return cls(words.vocabulary, words.idf, rows.columns), kept
+
+    @cached_property
+    def words(self) -> Words:
+        return Words(self.vocabulary, self.idf)
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        return (len(self.vocabulary),)
+
+    def reading(self) -> dict[str, Any]:
+        return {"usual_text": self.columns[0] if self.columns else None}
+
+    def __call__(self, rows: Rows) -> SparseRows:
+        values_of(rows, self.kind)
+        prepared = self.words(rows)
+        # TF-IDF rows have length one, too little for a first layer that expects numbers of about one.
+        return SparseRows(prepared if self.idf is None else prepared * np.float32(np.sqrt(len(self.vocabulary))))
