@@ -18,6 +18,7 @@ lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
 
 # The figures also go to build/bench; `make bench BENCH="--short"` only tries whether it runs.
 bench: $(READY)

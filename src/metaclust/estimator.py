@@ -57,35 +57,86 @@ FEWEST_FOR_VALIDATION = 8
 
 
 class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Learns how to cluster from rows of known categories, then clusters rows of categories it has never seen.
+    """Learn how to cluster from rows of known categories, then cluster rows of categories never seen.
 
     ``fit(X, y)`` takes arrays, data frames, sparse matrices, tensors, lists of strings or of images, or what
-    ``read_data`` and ``load_dataset`` give. ``cluster(X)`` finds the clusters of new rows, and how many there are.
+    ``read_data`` and ``load_dataset`` return. ``cluster(X)`` finds the clusters of new rows, and how many there are.
 
     Parameters
     ----------
-    max_clusters : how many clusters there may be; ``cluster`` can be given another number.
-    min_cluster_size : clusters of fewer rows are dissolved.
-    restarts : how many k-means++ starts there are for each number of clusters, beside the one by Ward's method (None:
-        1); with the paper's preset, in all (None: 10).
-    effective_rows : as how many rows a cluster counts in the mean, however many it has; None for all. Large clusters
-        fall apart under None, for no category is exactly Gaussian. "auto" is what clusters unseen categories best.
-    confidence : rows less sure of their cluster than this are marked unsure; they keep their label.
-    pretrain_steps, steps : how long to train: steps on telling categories apart, steps on clustering them.
-    task_rows : how many rows of each category a training task has: a range.
-    validation : the share of the categories that choose the best weights; 0 for none.
-    augment : small affine changes of training images; "auto" and True for images, False for none. "turn" also turns and
-        mirrors whole categories, which makes others of them: for characters and signs, not for photographs.
-    scaling : of the columns of vectors, "standard" or "none"; "auto" is none for rows of length one, as of embeddings.
-    text, embedding_model : "tfidf", "counts" or "embeddings", the last by the sentence-transformers model given.
-    encoder : "network", "residual" (starts as the principal components, for vectors that are embeddings), or "auto":
-        for vectors and texts, the one that separates validation categories better. ``decisions_`` says which, and why.
-    choose : "learned" chooses among clusterings with different numbers of clusters as was learned from categories that
-        the encoder had not seen; "bound" by the evidence; "auto" as was learned, where there are categories enough.
-    choice_tasks : from how many tasks to learn to choose.
-    preset, representation, components : see ``ModelConfig``.
-    dropout : of the networks; None for none with images and 0.1 with others, which a network learns by heart sooner.
-    seed, device, progress : of everything random; "auto" is CUDA or MPS where there is one; a progress bar.
+    max_clusters : int, default=10
+        The largest number of clusters; ``cluster`` can be given another one.
+    min_cluster_size : int, default=1
+        Smaller clusters are dissolved: their rows join the next most probable cluster.
+    restarts : int or None, default=None
+        k-means++ starts for each number of clusters (None: 1), besides Ward's method and the task network; with
+        ``preset="paper"``, the number of all starts (None: 10).
+    effective_rows : float, "auto" or None, default="auto"
+        As how many rows a cluster counts, on average, when clusterings are compared; None counts every row, under which
+        large clusters fall apart, since no category is exactly Gaussian. "auto" is what clusters unseen categories best.
+    confidence : float, default=0.5
+        Confidence threshold: rows below it are marked unsure. They keep their label.
+    pretrain_steps : int or None, default=None
+        Steps of prototypical pretraining; None for 1000 (a free network) or 600 (``encoder="residual"``).
+    steps : int or None, default=None
+        Steps on the continuous ARI; None for 300 or 200.
+    task_rows : tuple of (int, int), default=(5, 30)
+        The range of the number of rows of each category in a training task.
+    validation : float, default=0.2
+        The share of the categories that is held out to choose the best weights; 0 for none.
+    augment : bool, "auto" or "turn", default="auto"
+        Small affine changes of training images; "auto" and True for images, False for none. "turn" also rotates and
+        mirrors whole categories, which makes new ones: for characters and signs, not for photographs.
+    scaling : {"auto", "standard", "none"}, default="auto"
+        Scaling of the columns of vectors; "auto" is "none" for rows of unit length, such as embeddings.
+    text : {"tfidf", "counts", "embeddings"}, default="tfidf"
+        What texts become.
+    embedding_model : str or None, default=None
+        A sentence-transformers folder or name, for ``text="embeddings"``.
+    preset : {"default", "paper"}, default="default"
+        Settings that train reliably, or the paper's. See ``ModelConfig`` and ``TrainingConfig``.
+    encoder : {"auto", "network", "residual"}, default="auto"
+        A free network, or one that starts as the principal components, for embeddings. "auto" takes, for vectors and
+        texts, the one that separates held-out categories better; ``decisions_`` says which, and why.
+    choose : {"auto", "learned", "bound"}, default="auto"
+        Select among clusterings by a selector that was learned from categories the encoder had not seen, or by the
+        evidence lower bound. "auto" is "learned" where there are enough categories.
+    choice_tasks : int, default=250
+        Tasks that the selector is learned from.
+    representation : int or None, default=None
+        The number of columns of the representations; None for the preset's.
+    dropout : float or None, default=None
+        Dropout of the networks; None for 0 with images and 0.1 with other rows.
+    components : str, default="spherical"
+        The family of the mixture's components, see ``metaclust.variational_bayes``.
+    seed : int, default=0
+        Random seed.
+    device : str, default="auto"
+        "cpu", "cuda" or "mps"; "auto" is a GPU where there is one.
+    progress : bool, default=True
+        Show progress.
+
+    Attributes
+    ----------
+    model_ : ClusteringModel
+        The trained networks.
+    categories_ : list of str
+        The categories it was trained on.
+    decisions_ : list of str
+        What was decided during training, and why.
+    run_ : Run
+        How the training went; not kept in files.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> generator = np.random.default_rng(0)
+    >>> y = np.repeat(np.arange(12), 20)
+    >>> X = 9 * generator.normal(size=(12, 4))[y] + generator.normal(size=(240, 4))
+    >>> model = MetaClusterer(pretrain_steps=20, steps=10, choice_tasks=20, progress=False)
+    >>> result = model.fit(X[y < 9], y[y < 9]).cluster(X[y >= 9])
+    >>> result.n_clusters
+    3
     """
 
     def __init__(

@@ -17,7 +17,15 @@ from torch import Tensor
 from metaclust._util.files import replacing
 
 HEADER = "metaclust"
-FORMAT = 1
+FORMAT = 2
+"""What this version writes. Each change of what a file holds raises it.
+
+1: version 0.1.0. A model's settings may lack ``task_hidden`` (then the width of all networks is ``hidden``); a clustering
+   may hold ``probabilities`` in place of ``confidence``; embeddings of texts are multiplied by the root of their width.
+2: a model's settings have ``learned_start``, its description ``decisions``; embeddings of texts say whether they are
+   multiplied (``scaled``).
+"""
+READABLE = (1, 2)
 
 
 class CheckpointError(ValueError):
@@ -25,6 +33,7 @@ class CheckpointError(ValueError):
 
 
 def versions() -> dict[str, str]:
+    """Return the versions of what writes a file."""
     try:
         own = metadata.version("metaclust")
     except metadata.PackageNotFoundError:
@@ -33,7 +42,7 @@ def versions() -> dict[str, str]:
 
 
 def write_tensors(path: str | os.PathLike[str], tensors: dict[str, Tensor], header: dict[str, Any]) -> None:
-    """Write beside the target and move into place."""
+    """Write tensors with a JSON header; what was there is replaced whole."""
     target = Path(path)
     if not target.parent.is_dir():
         raise CheckpointError(f"cannot write {target}: the folder {target.parent} is not there; create it first")
@@ -46,7 +55,10 @@ def write_tensors(path: str | os.PathLike[str], tensors: dict[str, Tensor], head
 
 
 def read_tensors(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors and the header of a file of ours; any other file is an error that says what it is."""
+    """Return the tensors and the header of a file of ours; its format is ``header["format"]``.
+
+    Any other file is an error that says what it is.
+    """
     source = Path(path)
     if not source.is_file():
         raise CheckpointError(f"cannot read {source}: there is no such file")
@@ -63,13 +75,15 @@ def read_tensors(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Ten
         raise CheckpointError(
             f"{source} is a safetensors file, but not one of metaclust's: it has no '{HEADER}' header"
         ) from error
-    if version != FORMAT:
-        raise CheckpointError(f"{source} has format {version}, this version reads {FORMAT}: update metaclust")
+    if version not in READABLE:
+        raise CheckpointError(
+            f"{source} has format {version!r}, this version reads {', '.join(map(str, READABLE))}: update metaclust"
+        )
     if found != kind:
         raise CheckpointError(f"{source} is a {found} file, not a {kind} file")
     return tensors, header
 
 
 def with_prefix(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """The tensors whose names start with ``prefix``, named without it."""
+    """Return the tensors whose names start with ``prefix``, named without it."""
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}

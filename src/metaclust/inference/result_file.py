@@ -49,7 +49,7 @@ def load_clustering(path: str | os.PathLike[str], device: str = "auto") -> Clust
             model = MetaClusterer.of(*model_from(weights, header["model"], None, device), device)
         return Clustering(
             labels=tensors["labels"].numpy(),
-            # Files of version 0.1 have all probabilities instead.
+            # Format 1 may have all probabilities instead.
             confidence=(tensors["confidence"] if "confidence" in tensors else tensors["probabilities"].amax(1)).numpy(),
             representations=tensors["representations"].numpy(),
             components=Components(**{name: tensors[name].numpy() for name in COMPONENTS}),

@@ -114,6 +114,6 @@ class ModelConfig:
         unknown = sorted(set(settings) - {field.name for field in fields(cls)})
         if unknown:
             raise ValueError(f"unknown model settings {unknown}: the file was written by a newer metaclust")
-        # Files from before `task_hidden` have networks of one width.
+        # Format 1 may lack `task_hidden`: then all networks have one width.
         width = {} if "task_hidden" in settings or "hidden" not in settings else {"task_hidden": settings["hidden"]}
         return cls(**{**settings, **width, "input_shape": tuple(settings["input_shape"])})
