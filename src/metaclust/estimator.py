@@ -72,8 +72,8 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         k-means++ starts for each number of clusters (None: 1), besides Ward's method and the task network; with
         ``preset="paper"``, the number of all starts (None: 10).
     effective_rows : float, "auto" or None, default="auto"
-        As how many rows a cluster counts, on average, when clusterings are compared; None counts every row, under which
-        large clusters fall apart, since no category is exactly Gaussian. "auto" is what clusters unseen categories best.
+        As how many rows a cluster counts, on average, when clusterings are compared. None counts every row: large
+        clusters then fall apart, since no category is exactly Gaussian. "auto" is what clusters unseen categories best.
     confidence : float, default=0.5
         Confidence threshold: rows below it are marked unsure. They keep their label.
     pretrain_steps : int or None, default=None

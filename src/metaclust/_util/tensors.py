@@ -20,8 +20,9 @@ HEADER = "metaclust"
 FORMAT = 2
 """What this version writes. Each change of what a file holds raises it.
 
-1: version 0.1.0. A model's settings may lack ``task_hidden`` (then the width of all networks is ``hidden``); a clustering
-   may hold ``probabilities`` in place of ``confidence``; embeddings of texts are multiplied by the root of their width.
+1: version 0.1.0. A model's settings may lack ``task_hidden`` (then the width of all networks is ``hidden``); a
+   clustering may hold ``probabilities`` in place of ``confidence``; embeddings of texts are multiplied by the root of
+   their width.
 2: a model's settings have ``learned_start``, its description ``decisions``; embeddings of texts say whether they are
    multiplied (``scaled``).
 """
