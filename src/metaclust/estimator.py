@@ -36,7 +36,6 @@ from metaclust.data.sparse import SparseRows
 from metaclust.inference.calibrate import CHOICE_TASKS
 from metaclust.inference.result import Clustering
 from metaclust.inference.search import Search, find_clusters, learned_choice
-from metaclust.mixture.inference import Components
 from metaclust.model.checkpoint import Description, load_model, save_model
 from metaclust.model.clustering_model import ClusteringModel
 from metaclust.model.config import ModelConfig, Preset
@@ -109,7 +108,7 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         choice_tasks: int = CHOICE_TASKS,
         representation: int | None = None,
         dropout: float | None = None,
-        components: Components = "spherical",
+        components: str = "spherical",
         seed: int = 0,
         device: str = "auto",
         progress: bool = True,

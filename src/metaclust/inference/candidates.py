@@ -14,9 +14,9 @@ from sklearn.cluster import kmeans_plusplus
 from torch import Tensor
 
 from metaclust.mixture import Posterior
-from metaclust.mixture.inference import one_task
+from metaclust.mixture.posterior import one_task
+from metaclust.mixture.seeding import EMPTY
 from metaclust.model.clustering_model import ClusteringModel
-from metaclust.model.starts import EMPTY
 
 Labels = NDArray[np.int64]
 Floats = NDArray[np.float64]

@@ -20,10 +20,10 @@ from metaclust.inference.result import Start
 from metaclust.mixture import Posterior
 from metaclust.mixture.blocks import Map
 from metaclust.mixture.components import Components
-from metaclust.mixture.fit import Inference, StreamRows
-from metaclust.mixture.inference import with_tensors
-from metaclust.mixture.products import products_of
-from metaclust.mixture.streaming import block_steps, first_memo, score_weights
+from metaclust.mixture.fit import StreamRows
+from metaclust.mixture.posterior import with_tensors
+from metaclust.mixture.step import score_weights
+from metaclust.mixture.streaming import BlockMixture, block_steps, first_memo
 from metaclust.model.clustering_model import ClusteringModel
 from metaclust.model.selector import Choice
 
@@ -184,20 +184,19 @@ def with_all_rows(
     model: ClusteringModel, z: NDArray[np.float32], mean: NDArray[np.float64], best: Candidate
 ) -> Components:
     """Where the inference goes from a sample's clusters when it sees all rows, in blocks: around their mean."""
-    inference, *start = inference_from(model, torch.from_numpy(mean), best)
-    setting = StreamRows(ArrayStream(z)).passes(inference, z.shape[1], None)
-    end = next(islice(block_steps(setting, first_memo(setting, *start)), STEPS - 1, None))
-    return Components.of_blocks(inference.products.family, end)
+    mixture, *start = inference_from(model, torch.from_numpy(mean), best)
+    passes = StreamRows(ArrayStream(z)).passes(mixture, z.shape[1], None)
+    end, _ = next(islice(block_steps(passes, first_memo(passes, *start)), STEPS - 1, None))
+    return Components.of_parameters(mixture.family, end.parameters, end.sticks)
 
 
 @torch.no_grad()
-def inference_from(model: ClusteringModel, mean: Tensor, best: Candidate) -> tuple[Inference, Tensor, Any]:
+def inference_from(model: ClusteringModel, mean: Tensor, best: Candidate) -> tuple[BlockMixture, Tensor, Any]:
     """How it goes on from the clusters of a sample; the score weights and parameters that it starts from."""
     start, family = (with_tensors(value, Tensor.cpu) for value in (best.posterior, model.family_of(best.width)))
-    products = products_of(family)
     centring = Map(mean, torch.ones((), dtype=torch.float64))
-    inference = Inference(products, centring, model.alpha.cpu().double())
-    return inference, score_weights(products, start.parameters, start.sticks), start.parameters
+    mixture = BlockMixture(family, centring, model.alpha.cpu().double())
+    return mixture, score_weights(family, start.parameters, start.sticks), start.parameters
 
 
 def untried_near(number: int, numbers: Sequence[int]) -> list[int]:

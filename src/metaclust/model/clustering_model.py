@@ -14,14 +14,16 @@ from torch import Tensor, nn
 from metaclust._util.distributed import Part, model_device
 from metaclust.data.sparse import SparseRows, dense
 from metaclust.mixture import PAPER, Posterior, Prior, component_family, em_steps, vb_steps
+from metaclust.mixture.families.base import Family
 from metaclust.mixture.families.spherical import Spherical
-from metaclust.mixture.inference import Family, choose, run, softmax_of
+from metaclust.mixture.inference import run, softmax_of
+from metaclust.mixture.posterior import choose
+from metaclust.mixture.seeding import fit_columns, seed_draws, seed_numbers, seeded_logits
 from metaclust.mixture.statistics import accumulation_dtype
 from metaclust.mixture.unrolled import assignments, follow
 from metaclust.model.config import ModelConfig
 from metaclust.model.networks import ImageEncoder, ResidualEncoder, TaskNetwork, VectorEncoder
 from metaclust.model.selector import Choice
-from metaclust.model.starts import fit_columns, seed_draws, seed_numbers, seeded_logits
 
 
 class ClusteringModel(nn.Module):

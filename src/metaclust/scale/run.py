@@ -23,7 +23,8 @@ from metaclust.inference.candidates import STEPS
 from metaclust.inference.search import CHOOSING_ROWS, by_size, choose_among, inference_from, learned_choice
 from metaclust.mixture.components import Components
 from metaclust.mixture.estimator import InfiniteGaussianMixture
-from metaclust.mixture.fit import Plan, Told, fit_mixture
+from metaclust.mixture.families import FAMILIES
+from metaclust.mixture.fit import FitSettings, Progress, fit_mixture
 from metaclust.mixture.state import FitState, load_state, save_state
 from metaclust.scale.engines import Engine, LocalEngine, open_engine
 from metaclust.scale.folder import RunFolder
@@ -94,7 +95,7 @@ def cluster_shards(
     resume: bool = False,
     force: bool = False,
     progress: bool = False,
-    told: Told | None = None,
+    told: Progress | None = None,
 ) -> ShardedClustering:
     """Cluster the rows of shards with a trained model, or fit a mixture to them; labels go to the folder ``out``.
 
@@ -198,7 +199,7 @@ def with_model(
     """Choose the clusters of a sample, go on with all rows: as ``MetaClusterer.cluster`` does with very many rows."""
     model, search = estimator.model_, estimator.search(max_clusters)
     settings = {**asdict(search), "model": fingerprint(estimator)}
-    state = load_state(folder.state, settings, model.config.components == "full")
+    state = load_state(folder.state, settings, FAMILIES[model.config.components])
     if state is None:
         state = FitState(rows.survey(CHOOSING_ROWS, search.seed))
         save_state(folder.state, state, settings)
@@ -209,18 +210,18 @@ def with_model(
     best, _ = choose_among(model, learned_choice(model, search), sample - mean.numpy(), search)
     components, bound, passes = Components.of(best.posterior), best.bound, 0
     if len(sample) < seen.rows:
-        inference, *start = inference_from(model, mean, best)
+        mixture, *start = inference_from(model, mean, best)
         # As many passes for any rows: no change of the bound is small enough to stop.
-        plan = Plan(len(start[0]), "kmeans++", 1, STEPS, -1.0, search.seed, (start[0], start[1]))
+        plan = FitSettings(len(start[0]), "kmeans++", 1, STEPS, -1.0, search.seed, (start[0], start[1]))
         end = fit_mixture(
             plan,
-            rows.passes(inference, len(mean), rows.told),
+            rows.passes(mixture, len(mean), rows.told),
             state,
             lambda reached: save_state(folder.state, reached, settings),
             rows.told.phase,
         )
         components, bound, passes = (
-            Components.of_blocks(inference.products.family, end),
+            Components.of_parameters(mixture.family, end.parameters, end.sticks),
             end.bounds[-1],
             len(end.bounds),
         )
