@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from metaclust.mixture.families.base import Family, MeanCovariance
+from metaclust.mixture.families.diagonal import Diagonal
 from metaclust.mixture.families.full import Full
 from metaclust.mixture.families.spherical import Spherical
 from metaclust.mixture.prior import PAPER, Prior
@@ -13,6 +14,7 @@ __all__ = ["FAMILIES", "Family", "MeanCovariance", "component_family", "family_o
 
 FAMILIES: dict[str, type[Family]] = {
     "spherical": Spherical,
+    "diagonal": Diagonal,
     "full": Full,
 }
 
