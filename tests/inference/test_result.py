@@ -106,7 +106,7 @@ def test_probabilities_do_not_depend_on_the_block(monkeypatch):
     labels, confidence = mixture.assigned(z)
     assert np.array_equal(labels, whole.argmax(1))
     assert np.array_equal(confidence, whole.max(1))
-    monkeypatch.setattr("metaclust.inference.result.BLOCK", 1)
+    monkeypatch.setattr("metaclust.mixture.components.BLOCK", 1)
     np.testing.assert_allclose(mixture.probabilities(z), whole, rtol=1e-14)
     assert np.array_equal(mixture.assigned(z)[0], labels)
     np.testing.assert_allclose(mixture.take(np.array([2, 0])).probabilities(z), pairwise(whole, [2, 0]), rtol=1e-12)

@@ -61,7 +61,7 @@ WRONG_SETTINGS = [
     ({"alpha": float("nan")}, "alpha=nan"),
     ({"inference": "gibbs"}, "inference='gibbs'"),
     ({"initial": "zeros"}, "initial='zeros'"),
-    ({"components": "diagonal"}, "components='diagonal'"),
+    ({"components": "tied"}, "components='tied'"),
     ({"mean_covariance": "paper"}, "mean_covariance='paper'"),
 ]
 
