@@ -21,11 +21,9 @@ from benchmarks.report import Row, machine, markdown
 from benchmarks.shards import WIDTH, write_shards
 from benchmarks.shards_run import COMPONENTS, Chain, imported, worker_pids
 from metaclust.mixture.blocks import BlockSums, Map
-from metaclust.mixture.fit import Inference, StreamRows
-from metaclust.mixture.inference import component_family
-from metaclust.mixture.products import products_of
-from metaclust.mixture.settings import default_prior
-from metaclust.mixture.streaming import Passes
+from metaclust.mixture.families import FAMILIES, component_family
+from metaclust.mixture.fit import StreamRows
+from metaclust.mixture.streaming import BlockMixture, Passes
 from metaclust.scale import open_engine
 from metaclust.scale.rows import ShardRows
 from metaclust.scale.shards import Numbers
@@ -71,7 +69,9 @@ def rows(short: bool = False) -> list[Row]:
         weights = torch.zeros((COMPONENTS, WIDTH + 2), dtype=torch.float64)
         moved = {
             "weights to a worker, bytes": pickled(
-                SumsJob(passes.rows.reader, WIDTH, passes.products, passes.transform, weights, torch.float32)
+                SumsJob(
+                    passes.rows.reader, WIDTH, passes.mixture.family, passes.mixture.transform, weights, torch.float32
+                )
             ),
             "sums of a task, bytes": pickled(Summed(BlockSums(weights, weights.sum()), 1)),
         }
@@ -92,21 +92,20 @@ def opened(name: str) -> Any:
     return open_engine(name, WORKERS)
 
 
-def inference() -> Inference:
-    prior = default_prior(False, WIDTH)
-    products = products_of(component_family("spherical", "optimal", prior))
+def mixture() -> BlockMixture:
+    family = component_family("spherical", "optimal", FAMILIES["spherical"].default_prior(WIDTH))
     centring = Map(torch.zeros(WIDTH), torch.full((), 0.4, dtype=torch.float64))
-    return Inference(products, centring, torch.ones((), dtype=torch.float64))
+    return BlockMixture(family, centring, torch.ones((), dtype=torch.float64))
 
 
 def stream_passes(folder: Path) -> Passes:
-    return StreamRows(Chain(sorted(folder.glob("*.npy")))).passes(inference(), WIDTH, None)
+    return StreamRows(Chain(sorted(folder.glob("*.npy")))).passes(mixture(), WIDTH, None)
 
 
 def shard_passes(engine: Any, folder: Path) -> Passes:
     found = ShardRows(engine, Numbers(), "the shards")
     found.open(sorted(folder.glob("*.npy")))
-    return found.passes(inference(), WIDTH, None)
+    return found.passes(mixture(), WIDTH, None)
 
 
 def one_pass(passes: Passes) -> Callable[[int], object]:

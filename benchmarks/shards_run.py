@@ -24,7 +24,7 @@ import psutil
 
 from metaclust import InfiniteGaussianMixture
 from metaclust.data.streams import NpyStream, RowStream
-from metaclust.mixture.fit import StreamRows, Told
+from metaclust.mixture.fit import Progress, StreamRows
 from metaclust.scale import cluster_shards, open_engine
 
 COMPONENTS = 50
@@ -58,7 +58,7 @@ class Shards(StreamRows):
 
     clock: Clock
 
-    def progress(self, rows: int, wanted: bool) -> AbstractContextManager[Told | None]:
+    def progress(self, rows: int, wanted: bool) -> AbstractContextManager[Progress | None]:
         return nullcontext(self.clock)
 
 

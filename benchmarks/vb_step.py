@@ -1,4 +1,4 @@
-"""A VB step over all rows: ours in blocks, scikit-learn's, and the least there is to compute, side by side.
+"""A VB step over all rows: ours in blocks, scikit-learn's, and the least that has to be computed, side by side.
 
 The least is one product of the features with the weights, 2 to the power of it, and one product with the features
 again, in float32 and in the same blocks: no features are made, nothing is normalised, no bound is computed.
@@ -20,11 +20,9 @@ from benchmarks.measure import interleaved
 from benchmarks.report import Row, machine, markdown
 from metaclust.data.streams import ArrayStream
 from metaclust.mixture.blocks import Map, block_size
+from metaclust.mixture.families import FAMILIES, component_family
 from metaclust.mixture.fit import WeightedRows
-from metaclust.mixture.inference import component_family
-from metaclust.mixture.products import products_of
-from metaclust.mixture.settings import default_prior
-from metaclust.mixture.streaming import Setting, block_steps, first_memo
+from metaclust.mixture.streaming import BlockMixture, LocalPasses, block_steps, first_memo
 from metaclust.mixture.threads import over_blocks
 
 Covariance = Literal["spherical", "full"]
@@ -73,18 +71,14 @@ def problem(n: int, s: int, k: int) -> tuple[NDArray[np.float32], NDArray[np.flo
 
 def ours(x: NDArray[np.float32], centres: NDArray[np.float32], covariance: Covariance):  # type: ignore[no-untyped-def]
     """One pass after another, each with its update and its bound."""
-    width = x.shape[1]
-    products = products_of(component_family(covariance, "optimal", default_prior(covariance == "full", width)))
-    scale = torch.eye(width, dtype=torch.float64) if covariance == "full" else torch.tensor(1.0, dtype=torch.float64)
-    setting = Setting(
-        WeightedRows(ArrayStream(x), width),
-        products,
-        Map(torch.zeros(width), scale),
-        torch.tensor(1.0, dtype=torch.float64),
-    )
-    prior = products.family.start(products.family.features(torch.zeros((0, width), dtype=torch.float64)), len(centres))
-    weights = products.weights(products.around(torch.from_numpy(centres).double(), 1.0))
-    steps = block_steps(setting, first_memo(setting, weights, prior))
+    width, kind = x.shape[1], FAMILIES[covariance]
+    family = component_family(covariance, "optimal", kind.default_prior(width))
+    transform = Map(torch.zeros(width), kind.scale(torch.eye(width, dtype=torch.float64)))
+    mixture = BlockMixture(family, transform, torch.tensor(1.0, dtype=torch.float64))
+    passes = LocalPasses(WeightedRows(ArrayStream(x), width), mixture)
+    prior = family.start(family.features(torch.zeros((0, width), dtype=torch.float64)), len(centres))
+    weights = family.score_weights(family.around(torch.from_numpy(centres).double(), 1.0))
+    steps = block_steps(passes, first_memo(passes, weights, prior))
     return lambda _: next(steps)
 
 
@@ -107,7 +101,7 @@ def theirs(x: NDArray[np.float32], covariance: Covariance, k: int):  # type: ign
 def least(n: int, s: int, k: int, covariance: Covariance):  # type: ignore[no-untyped-def]
     """In as many threads as ours, too."""
     size = min(n, block_size(k))
-    number = products_of(component_family(covariance)).number(s)
+    number = component_family(covariance).feature_count(s)
     weights, features = torch.full((k, number), 1e-3), torch.full((number, size), 1e-3)
 
     def one(arrays: tuple[torch.Tensor, torch.Tensor], count: int) -> None:

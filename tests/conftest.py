@@ -1,4 +1,4 @@
-"""What the tests share: one thread, reproducible draws, and the five ways to fit a mixture as one fixture."""
+"""Shared by the tests: one thread, reproducible draws, and every way to fit a mixture as a fixture."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,6 +10,7 @@ import torch
 from hypothesis import settings
 
 from metaclust.mixture import (
+    FAMILIES,
     PAPER,
     Posterior,
     Prior,
@@ -19,6 +20,7 @@ from metaclust.mixture import (
     variational_bayes,
     vb_steps,
 )
+from metaclust.mixture.families import Family, has_mean_covariance
 
 torch.set_num_threads(1)
 settings.register_profile("metaclust", deadline=None, derandomize=True, database=None, max_examples=30)
@@ -27,7 +29,7 @@ settings.load_profile("metaclust")
 
 @dataclass(frozen=True)
 class Fit:
-    """One way to fit a mixture, called alike whichever it is. EM has no concentration and ignores ``alpha``."""
+    """One way to fit a mixture, with the same signature for all. EM has no concentration and ignores ``alpha``."""
 
     components: str
     mean_covariance: str = "unit"
@@ -46,13 +48,23 @@ class Fit:
             return em_steps(z, logits, family, mask)
         return vb_steps(z, logits, family, torch.as_tensor(alpha, dtype=torch.float64), mask)
 
+    @property
+    def precision_axes(self) -> int:
+        return FAMILIES[self.components].precision_axes
+
+    @property
+    def covariance_type(self) -> str:
+        """scikit-learn's name of the covariances."""
+        return ("spherical", "diag", "full")[self.precision_axes]
+
 
 VB = {
-    "spherical-unit": Fit("spherical"),
-    "spherical-optimal": Fit("spherical", "optimal"),
-    "full": Fit("full"),
+    f"{name}-{kind}" if has_mean_covariance(family) else name: Fit(name, kind)
+    for name, family in FAMILIES.items()
+    for kind in ("unit", "optimal")
+    if kind == "unit" or has_mean_covariance(family)
 }
-EM = {"em-spherical": Fit("spherical", em=True), "em-full": Fit("full", em=True)}
+EM = {f"em-{name}": Fit(name, em=True) for name in FAMILIES}
 
 
 @pytest.fixture(scope="session", params=[*VB, *EM])
@@ -68,6 +80,19 @@ def vb_fit(request: pytest.FixtureRequest) -> Fit:
 @pytest.fixture(scope="session", params=EM)
 def em_fit(request: pytest.FixtureRequest) -> Fit:
     return EM[request.param]
+
+
+@pytest.fixture(scope="session", params=VB)
+def family(request: pytest.FixtureRequest) -> Family:
+    """Every component family, under a prior that is not the paper's."""
+    return component_family(VB[request.param].components, VB[request.param].mean_covariance, Prior(0.5, 1.5, 0.4))
+
+
+@pytest.fixture(scope="session", params=FAMILIES)
+def covariance(request: pytest.FixtureRequest) -> str:
+    """The name of every component family."""
+    name: str = request.param
+    return name
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -37,7 +37,6 @@ from metaclust.inference.calibrate import CHOICE_TASKS
 from metaclust.inference.cluster import cluster_array
 from metaclust.inference.pipeline import Search, pipeline_for
 from metaclust.inference.result import Clustering
-from metaclust.mixture.inference import Components
 from metaclust.model.checkpoint import Description, load_model, save_model
 from metaclust.model.clustering_model import ClusteringModel
 from metaclust.model.config import ModelConfig, Preset
@@ -161,7 +160,7 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         choice_tasks: int = CHOICE_TASKS,
         representation: int | None = None,
         dropout: float | None = None,
-        components: Components = "spherical",
+        components: str = "spherical",
         seed: int = 0,
         device: str = "auto",
         progress: bool = True,

@@ -26,7 +26,7 @@ from metaclust import (
     soft_ari,
     variational_bayes,
 )
-from metaclust.mixture.inference import one_task
+from metaclust.mixture.posterior import one_task
 from metaclust.training import ari_loss, new_optimizer, proto_loss
 
 TOPICS = ["river boat fish water", "piano song violin opera", "bread oven flour cake", "goal team match referee"]

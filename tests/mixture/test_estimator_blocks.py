@@ -11,9 +11,8 @@ import torch
 
 from metaclust import InfiniteGaussianMixture
 from metaclust.data.streams import EncodedStream, encode_to_file, row_stream
-from metaclust.mixture import component_family, vb_steps
+from metaclust.mixture import FAMILIES, component_family, vb_steps
 from metaclust.mixture.inference import run
-from metaclust.mixture.settings import default_prior
 
 SHAPES = {
     "two rows": (2, 1, 2, np.float64),
@@ -42,14 +41,16 @@ def rows_of(name: str) -> np.ndarray:
     return x.astype(dtype)
 
 
-def in_memory(x: np.ndarray, means: np.ndarray, full: bool) -> tuple[np.ndarray, float]:
+def in_memory(x: np.ndarray, means: np.ndarray, covariance: str) -> tuple[np.ndarray, float]:
     """Labels and bound of inference in memory, on rows that are scaled here."""
     rows, width = x.shape
-    x64 = x.astype(np.float64)
+    kind, x64 = FAMILIES[covariance], x.astype(np.float64)
     centre = x64.mean(0).astype(x.dtype)
     scale = np.eye(width) / np.sqrt(x64.var(0).mean())
-    if full:
-        deviation = np.where(x64.std(0) > 0, x64.std(0), 1)
+    deviation = np.where(x64.std(0) > 0, x64.std(0), 1)
+    if kind.precision_axes == 1:
+        scale = np.diag(1 / deviation)
+    if kind.precision_axes == 2:
         correlation = np.cov((x64 / deviation).T, bias=True).reshape(width, width) + 1e-6 * np.eye(width)
         scale = np.linalg.inv(np.linalg.cholesky(correlation)) / deviation
     z, seeds = (x64 - centre) @ scale.T, (means - centre) @ scale.T
@@ -57,7 +58,7 @@ def in_memory(x: np.ndarray, means: np.ndarray, full: bool) -> tuple[np.ndarray,
     logits = -0.5 * square / max(square.min(1).mean() / width, 1e-3)
     r = np.exp(logits - logits.max(1, keepdims=True))
     order = np.argsort(-(r / r.sum(1, keepdims=True)).sum(0), kind="stable")
-    family = component_family("full" if full else "spherical", "optimal", default_prior(full, width))
+    family = component_family(covariance, "optimal", kind.default_prior(width))
     steps = vb_steps(torch.from_numpy(z), torch.from_numpy(logits[:, order]), family, torch.tensor(1.0).double())
     posterior = run(steps, 30, 1e-4)
     return posterior.r.argmax(-1).numpy(), float(posterior.exact_bound) + rows * np.linalg.slogdet(scale)[1]
@@ -68,19 +69,18 @@ def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("metaclust.mixture.blocks.MOST_CHUNKS", 1)
 
 
-def both(name: str, covariance: Any) -> tuple[InfiniteGaussianMixture, np.ndarray, np.ndarray, float]:
+def both(name: str, covariance: str) -> tuple[InfiniteGaussianMixture, np.ndarray, np.ndarray, float]:
     """The mixture, its rows, and the labels and the bound of inference in memory from the same start."""
     x = rows_of(name)
     means = x[np.sort(np.unique(x, axis=0, return_index=True)[1])[: SHAPES[name][2]]].astype(np.float64)
-    labels, bound = in_memory(x, means, covariance == "full")
+    labels, bound = in_memory(x, means, covariance)
     return InfiniteGaussianMixture(covariance=covariance, init=means, max_iter=30).fit(x), x, labels, bound
 
 
 @pytest.mark.usefixtures("_small_blocks")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("covariance", ["spherical", "full"])
 @pytest.mark.parametrize("name", SHAPES)
-def test_blocks_give_what_memory_gives(name: str, covariance: Any) -> None:
+def test_blocks_give_what_memory_gives(name: str, covariance: str) -> None:
     mixture, x, labels, bound = both(name, covariance)
     assert mixture.lower_bound_ == pytest.approx(bound, rel=1e-6)
     assert np.array_equal(mixture.predict(x), labels)
@@ -88,10 +88,9 @@ def test_blocks_give_what_memory_gives(name: str, covariance: Any) -> None:
 
 @pytest.mark.usefixtures("_small_blocks")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("covariance", ["spherical", "full"])
 @pytest.mark.parametrize("name", SHAPES)
 def test_products_in_float32_change_no_label_that_is_not_a_tie(
-    name: str, covariance: Any, monkeypatch: pytest.MonkeyPatch
+    name: str, covariance: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of so few rows they would be in float64."""
     monkeypatch.setattr("metaclust.mixture.estimator.FLOAT32_ROWS", 1)
@@ -107,9 +106,9 @@ def test_float32_is_used_where_it_is_precise_enough_and_only_there(monkeypatch: 
     from metaclust.mixture.streaming import Worker
 
     class Watched(Worker):
-        def __init__(self, products: Any, transform: Any, weights: Any, dtype: torch.dtype, size: int) -> None:
+        def __init__(self, family: Any, transform: Any, weights: Any, dtype: torch.dtype, size: int) -> None:
             used.append(dtype)
-            super().__init__(products, transform, weights, dtype, size)
+            super().__init__(family, transform, weights, dtype, size)
 
     monkeypatch.setattr("metaclust.mixture.streaming.Worker", Watched)
     generator = np.random.default_rng(0)
@@ -167,8 +166,7 @@ def test_rows_from_files_functions_and_encoders_are_rows_from_memory(
 
 @pytest.mark.usefixtures("_small_blocks")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("covariance", ["spherical", "full"])
-def test_batches_come_farther_in_as_many_passes_and_the_bound_never_falls(covariance: Any) -> None:
+def test_batches_come_farther_in_as_many_passes_and_the_bound_never_falls(covariance: str) -> None:
     generator = np.random.default_rng(0)
     x = generator.normal(size=(5000, 3)) + 2 * generator.integers(0, 4, (5000, 1))
     whole = InfiniteGaussianMixture(15, covariance=covariance, max_iter=6, tol=0).fit(x)

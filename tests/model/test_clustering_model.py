@@ -9,8 +9,8 @@ from torch import nn
 
 from metaclust import ClusteringModel, ModelConfig, TaskSampler, TrainingConfig, evaluate, train, variational_bayes
 from metaclust.mixture import expectation_maximization
+from metaclust.mixture.seeding import seed_numbers, seeded_logits
 from metaclust.model.clustering_model import shifted
-from metaclust.model.starts import seed_numbers, seeded_logits
 
 
 def small_model(seed=0, encoder=None, **changes):
@@ -61,7 +61,7 @@ WRONG_SETTINGS = [
     ({"alpha": float("nan")}, "alpha=nan"),
     ({"inference": "gibbs"}, "inference='gibbs'"),
     ({"initial": "zeros"}, "initial='zeros'"),
-    ({"components": "diagonal"}, "components='diagonal'"),
+    ({"components": "tied"}, "components='tied'"),
     ({"mean_covariance": "paper"}, "mean_covariance='paper'"),
 ]
 

@@ -22,11 +22,11 @@ from metaclust.inference.result import Start
 from metaclust.inference.stages import Candidate, Floats
 from metaclust.mixture.blocks import Map
 from metaclust.mixture.components import Components
-from metaclust.mixture.fit import FitRows, Inference, Plan, StreamRows, Told, fit_mixture
-from metaclust.mixture.inference import with_tensors
-from metaclust.mixture.products import products_of
+from metaclust.mixture.fit import FitRows, FitSettings, Progress, StreamRows, fit_mixture
+from metaclust.mixture.posterior import with_tensors
 from metaclust.mixture.state import FitState
-from metaclust.mixture.streaming import score_weights
+from metaclust.mixture.step import score_weights
+from metaclust.mixture.streaming import BlockMixture
 from metaclust.model.clustering_model import ClusteringModel
 
 SAMPLE_ROWS = 5000
@@ -71,7 +71,7 @@ class Run:
     state: FitState | None = None
     """Where a run that was interrupted goes on."""
     save: Callable[[FitState], object] = lambda state: None
-    progress: Told | None = None
+    progress: Progress | None = None
     advance: Callable[[], object] = lambda: None
 
     def phase(self, name: str) -> None:
@@ -127,17 +127,16 @@ def with_all_rows(
     start, family = (
         with_tensors(value, Tensor.cpu) for value in (best.posterior, model.family_of(best.variance_factor))
     )
-    products = products_of(family)
-    inference = Inference(
-        products, Map(torch.from_numpy(mean), torch.ones((), dtype=torch.float64)), model.alpha.cpu().double()
+    mixture = BlockMixture(
+        family, Map(torch.from_numpy(mean), torch.ones((), dtype=torch.float64)), model.alpha.cpu().double()
     )
-    weights = score_weights(products, start.parameters, start.sticks)
+    weights = score_weights(family, start.parameters, start.sticks)
     # As many passes for any rows: no change of the bound is small enough to stop.
-    plan = Plan(len(weights), "kmeans++", 1, STEPS, -1.0, 0, (weights, start.parameters))
-    passes = rows.passes(inference, len(mean), run.progress)
-    end = fit_mixture(plan, passes, state, run.save, run.phase)
+    settings = FitSettings(len(weights), "kmeans++", 1, STEPS, -1.0, 0, (weights, start.parameters))
+    passes = rows.passes(mixture, len(mean), run.progress)
+    end = fit_mixture(settings, passes, state, run.save, run.phase)
     run.advance()
-    return Components.of_blocks(family, end), end.bounds
+    return Components.of_parameters(family, end.parameters, end.sticks), end.bounds
 
 
 def cluster_array(

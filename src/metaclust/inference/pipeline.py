@@ -21,8 +21,8 @@ from metaclust.inference.initialise import (
 from metaclust.inference.refine import AdaptiveRefinement, Refinement, weighted
 from metaclust.inference.select import SELECTORS, BestBound
 from metaclust.inference.stages import Candidate, Floats, Initialiser, Refiner, Sample, Selector
+from metaclust.mixture.seeding import seed_numbers
 from metaclust.model.clustering_model import ClusteringModel
-from metaclust.model.starts import seed_numbers
 
 CONVERGED_STEPS, CONVERGED_TOL = 200, 1e-5
 """Inference to convergence: at most so many steps, until the bound changes by less."""

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from metaclust.mixture import Posterior
-from metaclust.mixture.inference import one_task
+from metaclust.mixture.posterior import one_task
+from metaclust.mixture.seeding import EMPTY, fit_columns
 from metaclust.model.clustering_model import ClusteringModel
-from metaclust.model.starts import EMPTY, fit_columns
 
 Labels = NDArray[np.int64]
 Floats = NDArray[np.float64]

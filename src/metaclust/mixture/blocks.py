@@ -1,7 +1,7 @@
-"""One block of rows: what it adds to the statistics and to the bound, at given parameters.
+"""One block of rows: its contribution to the statistics and to the bound, at given score weights.
 
-The function that everything with many rows calls, on one machine or on many: it is told the score weights, sees the
-rows of its block only, and what it gives adds up. No (rows, components) array outlives a block.
+Everything with many rows calls this, on one machine or on many: a worker gets the score weights and the rows of one
+block, and its results add up. No (rows, components) array outlives a block.
 """
 
 from __future__ import annotations
@@ -13,51 +13,63 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from metaclust.mixture.products import Products
+from metaclust.mixture.families import Family
 
 LOG2_E = math.log2(math.e)
 LEAST = -115.0
-"""The least power of two that is told from zero: below 2^-126 float32 is slow, and nothing is that improbable."""
+"""Smaller powers of two count as this one: below 2^-126 float32 is slow, and nothing is that improbable."""
 CACHE = 1 << 21
 """Bytes of the scores of a block."""
 MOST_CHUNKS = 64
 CHUNK = 512
-"""Rows that are added up in the precision of the products; longer sums are in float64."""
+"""Rows that are summed in the precision of the products; longer sums are in float64."""
 TRUSTED = 1e-3
-"""How far a score may be off by the rounding of float32 for products to be computed in it.
+"""The largest rounding error of a score at which products are computed in float32.
 
-The bound is then within a millionth of that in float64, and labels differ in ties only
-(tests/test_infinite_mixture_blocks.py).
+The bound is then within a millionth of that in float64, and only labels that are tied differ
+(tests/mixture/test_estimator_blocks.py).
 """
 
 
 @dataclass(frozen=True)
 class Map:
-    """How rows become what the mixture is fitted to: z = (x - centre) scale, or scale (x - centre) for a matrix."""
+    """The affine map from rows to what the mixture is fitted to: z = scale (x - centre)."""
 
     centre: Float[Tensor, "s"]
-    scale: Float[Tensor, ""] | Float[Tensor, "s s"]
+    scale: Float[Tensor, ""] | Float[Tensor, "s"] | Float[Tensor, "s s"]
+    """A number, a number for each column, or a matrix."""
+
+    @property
+    def is_matrix(self) -> bool:
+        return self.scale.ndim == 2
 
     def __call__(self, x: Float[Tensor, "n s"], out: Float[Tensor, "s n"]) -> None:
-        """Transposed. The difference is taken in the higher precision, for rows may be far from zero."""
+        """Write z, transposed, to ``out``. The difference is in the higher precision: rows may be far from zero."""
         centre = self.centre.to(torch.promote_types(self.centre.dtype, out.dtype))[:, None]
-        if self.scale.ndim == 0:
-            torch.sub(x.T, centre, out=out)
-            out.mul_(float(self.scale))
+        scale = self.scale.to(out.dtype)
+        if self.is_matrix:
+            torch.mm(scale, (x.T - centre).to(out.dtype), out=out)
         else:
-            torch.mm(self.scale.to(out.dtype), (x.T - centre).to(out.dtype), out=out)
+            torch.sub(x.T, centre, out=out)
+            out.mul_(scale[..., None])
+
+    def inverse(self, z: Float[Tensor, "k s"]) -> Float[Tensor, "k s"]:
+        """The rows x that are mapped to z, in float64."""
+        scale = self.scale.double()
+        shifted = torch.linalg.solve(scale, z.T).T if self.is_matrix else z / scale
+        return self.centre.double() + shifted
 
     @property
     def log_volume(self) -> float:
-        """log |dz / dx|: what a density of z gains to be one of x."""
-        if self.scale.ndim == 0:
-            return float(len(self.centre) * self.scale.log())
-        return float(torch.linalg.slogdet(self.scale).logabsdet)
+        """log |dz / dx|, which turns a log density of z into one of x."""
+        if self.is_matrix:
+            return float(torch.linalg.slogdet(self.scale).logabsdet)
+        return float(self.scale.log().expand(len(self.centre)).sum())
 
 
 @dataclass(frozen=True)
 class BlockSums:
-    """What blocks add; two add up with ``a + b``."""
+    """The contribution of blocks of rows; two add up with ``a + b``."""
 
     features: Float[Tensor, "k f"]
     """sum_n w_n r_nk features_n: the statistics, in float64."""
@@ -75,29 +87,29 @@ class BlockSums:
 
 
 class Worker:
-    """Sees blocks at one setting of the score weights; its arrays are used again for every block."""
+    """Processes blocks of at most ``size`` rows at given score weights; its arrays are reused for every block."""
 
     def __init__(
-        self, products: Products, transform: Map, weights: Float[Tensor, "k f"], dtype: torch.dtype, size: int
+        self, family: Family, transform: Map, weights: Float[Tensor, "k f"], dtype: torch.dtype, size: int
     ) -> None:
-        # In powers of two, which are several times faster to compute than those of e.
-        self.products, self.transform, self.weights = products, transform, (LOG2_E * weights).to(dtype)
+        # In powers of two, which are several times faster to compute than powers of e.
+        self.family, self.transform, self.weights = family, transform, (LOG2_E * weights).to(dtype)
         self.lost = weights - self.weights.double() / LOG2_E
         self.features = torch.empty((weights.shape[1], size), dtype=dtype)
         self.scores = torch.empty((len(weights), size), dtype=dtype)
         self.ones = torch.ones(len(weights), dtype=dtype)
 
     def score(self, x: Float[Tensor, "n s"]) -> tuple[Tensor, Tensor]:
-        """(f, n) features and (k, n) scores in powers of two, overwritten by the next block."""
+        """(f, n) features and (k, n) scores to the base two, overwritten by the next block."""
         n = len(x)
         features, scores = self.features[:, :n], self.scores[:, :n]
-        self.transform(x, self.products.place(features))
-        self.products.fill(features)
+        self.transform(x, self.family.place(features))
+        self.family.fill(features)
         torch.mm(self.weights, features, out=scores)
         return features, scores
 
     def sums(self, x: Float[Tensor, "n s"], row_weights: Float[Tensor, "n"] | None = None) -> BlockSums:
-        """What a block adds. The assignments are normalised by dividing the features: there are fewer of them."""
+        """The sums of a block. Assignments are normalized by dividing the features, of which there are fewer."""
         features, scores = self.score(x)
         top = scores.amax(0)
         scores.sub_(top).clamp_(min=LEAST).exp2_()
@@ -109,7 +121,7 @@ class Worker:
             evidence = evidence * row_weights
         features.mul_(share)
         sums = summed_products(scores, features)
-        # What rounding the weights took from the evidence, to first order: the only error that does not average out.
+        # Add what the evidence lost by rounding the weights, to first order: the only error that does not average out.
         return BlockSums(sums, evidence.sum() / LOG2_E + (sums * self.lost).sum())
 
     def log_evidence(self, x: Float[Tensor, "n s"]) -> Float[Tensor, "n"]:
@@ -122,11 +134,12 @@ class Worker:
         return self.score(x)[1].argmax(0)
 
     def probabilities(self, x: Float[Tensor, "n s"]) -> Float[Tensor, "n k"]:
+        """The probability of each component for each row."""
         return (self.score(x)[1] / LOG2_E).softmax(0).T
 
 
 def summed_products(one: Float[Tensor, "k n"], other: Float[Tensor, "f n"]) -> Float[Tensor, "k f"]:
-    """one @ other.T in float64: float32 adds up few rows only."""
+    """one @ other.T, where only chunks of rows are summed in float32 and the chunks in float64."""
     full = one.shape[1] // CHUNK
     whole = full * CHUNK
     first = one[:, :whole].unflatten(1, (full, CHUNK)).transpose(0, 1)
@@ -136,12 +149,12 @@ def summed_products(one: Float[Tensor, "k n"], other: Float[Tensor, "f n"]) -> F
 
 
 def block_size(components: int) -> int:
-    """Rows of a block whose scores, in float32, fit the cache."""
+    """The number of rows of a block whose scores, in float32, fit in the cache."""
     return CHUNK * max(1, min(MOST_CHUNKS, CACHE // (4 * components * CHUNK)))
 
 
 def rounding(weights: Float[Tensor, "k f"], features: Float[Tensor, "k f"]) -> float:
-    """How far float32 may be off the score of a component's typical row: its precision times the terms added up."""
+    """The rounding error of float32 in the score of a typical row: the machine epsilon times the sum of its terms."""
     count = features[:, :1]
     terms = (weights * features / count.clamp_min(1e-12)).abs().sum(1)
     live = count[:, 0] >= 1

@@ -1,4 +1,4 @@
-"""Fitting the mixture to rows in blocks: starts, when to stop, and how rows are scaled."""
+"""Fitting the mixture to rows in blocks: the rows, the starts, and when to stop."""
 
 from __future__ import annotations
 
@@ -16,15 +16,23 @@ from metaclust._util.progress import RowsBar
 from metaclust.data.streams import RowStream, in_blocks
 from metaclust.data.survey import Survey, check_width, survey
 from metaclust.mixture.blocks import Map
-from metaclust.mixture.products import Products
 from metaclust.mixture.seeding import Init, precision_around, seeds
-from metaclust.mixture.state import End, FitState
-from metaclust.mixture.streaming import Memo, Passes, Setting, block_steps, first_memo, largest_first
+from metaclust.mixture.state import FitState
+from metaclust.mixture.streaming import (
+    BlockMixture,
+    BlockPosterior,
+    LocalPasses,
+    Memo,
+    Passes,
+    block_steps,
+    first_memo,
+    largest_first,
+)
 
 
 @dataclass(frozen=True)
 class WeightedRows:
-    """A stream with what each row counts: what inference goes through."""
+    """A stream of rows with their weights, as a source of blocks."""
 
     stream: RowStream
     width: int
@@ -39,22 +47,11 @@ class WeightedRows:
 
 
 @runtime_checkable
-class Told(Protocol):
-    """What is told how far a fit is; :class:`metaclust._util.progress.RowsBar` shows it."""
+class Progress(Protocol):
+    """Receives the progress of a fit, as :class:`metaclust._util.progress.RowsBar` does."""
 
     def phase(self, name: str) -> None: ...
     def advance(self, rows: int) -> None: ...
-
-
-@dataclass(frozen=True)
-class Inference:
-    """What goes through the rows: the components, the scale they are on, and whether float32 may do."""
-
-    products: Products
-    transform: Map
-    alpha: Tensor
-    float32: bool = True
-    batch_rows: int | None = None
 
 
 @runtime_checkable
@@ -66,20 +63,20 @@ class FitRows(Protocol):
     def survey(self, most: int, seed: int) -> Survey:
         """The first pass, with a sample of at most ``most`` rows."""
 
-    def progress(self, rows: int, wanted: bool) -> AbstractContextManager[Told | None]:
-        """What is told of the passes that follow."""
+    def progress(self, rows: int, wanted: bool) -> AbstractContextManager[Progress | None]:
+        """The receiver of the progress of the passes that follow."""
 
-    def passes(self, inference: Inference, width: int, told: Told | None) -> Passes:
-        """The passes themselves, over rows of this width."""
+    def passes(self, mixture: BlockMixture, width: int, progress: Progress | None) -> Passes:
+        """The passes over rows of this width."""
 
 
 @dataclass(frozen=True)
 class StreamRows:
-    """Those of a stream, gone through in this process."""
+    """The rows of a stream, processed in this process."""
 
     stream: RowStream
     width: int | None = None
-    """What they must have, where that is known."""
+    """The required number of columns, if known."""
     weights: NDArray[np.float64] | None = None
 
     @property
@@ -89,24 +86,18 @@ class StreamRows:
     def survey(self, most: int, seed: int) -> Survey:
         return survey(self.stream, self.weights, most, seed, self.width)
 
-    def progress(self, rows: int, wanted: bool) -> AbstractContextManager[Told | None]:
+    def progress(self, rows: int, wanted: bool) -> AbstractContextManager[Progress | None]:
         return RowsBar(rows) if wanted else nullcontext()
 
-    def passes(self, inference: Inference, width: int, told: Told | None) -> Passes:
-        return Setting(
-            WeightedRows(self.stream, width, None if self.weights is None else torch.from_numpy(self.weights)),
-            inference.products,
-            inference.transform,
-            inference.alpha,
-            inference.batch_rows,
-            inference.float32,
-            (lambda rows: None) if told is None else told.advance,
-        )
+    def passes(self, mixture: BlockMixture, width: int, progress: Progress | None) -> Passes:
+        weights = None if self.weights is None else torch.from_numpy(self.weights)
+        source = WeightedRows(self.stream, width, weights)
+        return LocalPasses(source, mixture) if progress is None else LocalPasses(source, mixture, progress.advance)
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What a fit does."""
+class FitSettings:
+    """How a fit starts and when it stops."""
 
     components: int
     init: Init | NDArray[np.float64]
@@ -114,82 +105,66 @@ class Plan:
     max_iter: int
     tol: float
     seed: int
-    before: tuple[Tensor, Any] | None = None
+    warm_start: tuple[Tensor, Any] | None = None
     """Score weights and parameters to start from, instead of seeds."""
 
 
 def fit_mixture(
-    plan: Plan, setting: Passes, state: FitState, save: Callable[[FitState], object], phase: Callable[[str], object]
-) -> End:
-    """The end with the best bound. ``save`` is called after every pass, ``phase`` is told what is done next."""
-    while state.start < plan.starts:
+    settings: FitSettings,
+    passes: Passes,
+    state: FitState,
+    save: Callable[[FitState], object],
+    phase: Callable[[str], object],
+) -> BlockPosterior:
+    """Fit from each start, from ``state`` on, and return the posterior with the best bound.
+
+    ``save`` is called with the state after every pass, ``phase`` with the name of what is done next.
+    """
+    while state.start < settings.starts:
         if state.memo is None:
             phase("start")
-            memo = first_memo(setting, *plan.before) if plan.before else from_seeds(plan, setting, state)
+            start = settings.warm_start
+            memo = first_memo(passes, *start) if start else memo_from_seeds(settings, passes, state)
             state = replace(state, memo=memo, bounds=())
             save(state)
         assert state.memo is not None  # noqa: S101 - for mypy
-        steps = block_steps(setting, state.memo)
+        steps = block_steps(passes, state.memo, state.bounds)
         while state.memo is not None:
             phase(f"pass {len(state.bounds) + 1}")
-            posterior = next(steps)
-            if not np.isfinite(posterior.bound):
+            posterior, memo = next(steps)
+            if not np.isfinite(posterior.bounds[-1]):
                 raise ValueError("the bound is no number any more: X has changed since it was checked, or is too large")
-            bounds = (*state.bounds, posterior.bound)
-            converged = len(bounds) > 1 and abs(bounds[-1] - bounds[-2]) <= plan.tol * (
-                state.survey.weight + abs(bounds[-2])
-            )
-            state = replace(state, memo=posterior.memo, bounds=bounds)
-            if converged or len(bounds) >= plan.max_iter:
-                end = End(posterior.parameters, posterior.sticks, bounds, converged)
-                better = state.best is None or end.bounds[-1] > state.best.bounds[-1]
-                state = FitState(state.survey, state.start + 1, best=end if better else state.best)
+            posterior = replace(posterior, converged=has_converged(posterior.bounds, state.survey.weight, settings.tol))
+            state = replace(state, memo=memo, bounds=posterior.bounds)
+            if posterior.converged or len(posterior.bounds) >= settings.max_iter:
+                better = state.best is None or posterior.bounds[-1] > state.best.bounds[-1]
+                state = FitState(state.survey, state.start + 1, best=posterior if better else state.best)
             save(state)
     assert state.best is not None  # noqa: S101 - for mypy
     return state.best
 
 
-def from_seeds(plan: Plan, setting: Passes, state: FitState) -> Memo:
-    """The statistics of components around seeds among the sample, or around the means given."""
-    products, z = setting.products, mapped(setting.transform, state.survey.sample)
-    counts = state.survey.sample_weights.numpy()
-    if isinstance(plan.init, np.ndarray):
-        means = mapped(setting.transform, torch.from_numpy(plan.init))
+def has_converged(bounds: tuple[float, ...], rows: float, tol: float) -> bool:
+    """Whether the last pass changed the bound by at most ``tol * (rows + |bound|)``."""
+    return len(bounds) > 1 and abs(bounds[-1] - bounds[-2]) <= tol * (rows + abs(bounds[-2]))
+
+
+def memo_from_seeds(settings: FitSettings, passes: Passes, state: FitState) -> Memo:
+    """The statistics of components around seeds from the sample, or around the given means."""
+    family, transform = passes.mixture.family, passes.mixture.transform
+    z, counts = mapped(transform, state.survey.sample), state.survey.sample_weights.numpy()
+    if isinstance(settings.init, np.ndarray):
+        means = mapped(transform, torch.from_numpy(settings.init))
     else:
-        seed = int(np.random.SeedSequence([plan.seed, state.start]).generate_state(1)[0])
-        means = seeds(z, counts, plan.components, plan.init, seed)
-    around = products.around(torch.from_numpy(means), precision_around(z, counts, means))
-    prior = products.family.start(products.family.features(torch.from_numpy(z[:0])), len(means))
-    return largest_first(first_memo(setting, products.weights(around), prior))
+        seed = int(np.random.SeedSequence([settings.seed, state.start]).generate_state(1)[0])
+        means = seeds(z, counts, settings.components, settings.init, seed)
+    around = family.around(torch.from_numpy(means), precision_around(z, counts, means))
+    prior = family.start(family.features(torch.from_numpy(z[:0])), len(means))
+    return largest_first(first_memo(passes, family.score_weights(around), prior))
 
 
 def mapped(transform: Map, x: Tensor) -> NDArray[np.float64]:
-    """(n, s) to (n, s), in float64."""
+    """(n, s) rows to (n, s) z, in float64."""
     z = torch.empty(x.T.shape, dtype=torch.float64)
     transform(x, z)
     return z.T.contiguous().numpy()
-
-
-def map_of(survey: Survey, full: bool) -> Map:
-    """Rows around zero, on a scale of one: by one number, or for full covariances by a matrix that whitens.
-
-    A column that is constant, or follows from others, is given a millionth of its variance.
-    """
-    variance = survey.covariance.diagonal()
-    if not full:
-        return Map(survey.mean, variance.mean().rsqrt())
-    deviation = variance.sqrt().where(variance > 0, 1)
-    correlation = survey.covariance / torch.outer(deviation, deviation)
-    floor = 1e-6 * torch.eye(len(deviation), dtype=torch.float64)
-    factor = torch.linalg.cholesky(correlation + floor)
-    return Map(survey.mean, torch.linalg.inv(factor * deviation[:, None]))
-
-
-def in_units_of_rows(parameters: Any, transform: Map) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The means (k, s) and the expected precisions, (k,) or (k, s, s)."""
-    theta, a, b = (value.numpy() for value in (parameters.theta, parameters.a, parameters.b))
-    centre, scale = transform.centre.double().numpy(), transform.scale.double().numpy()
-    if scale.ndim == 0:
-        return centre + theta / scale, a / b * scale**2
-    precisions = scale.T @ (a[:, None, None] * np.linalg.inv(b)) @ scale
-    return centre + np.linalg.solve(scale, theta.T).T, precisions

@@ -1,4 +1,4 @@
-"""The prior of a component: how far apart means lie, and how wide clusters are."""
+"""The prior of a component: how far apart the means are, and how wide the clusters are."""
 
 from __future__ import annotations
 
@@ -12,10 +12,17 @@ Value = float | Float[Tensor, "*#task"]
 
 @dataclass(frozen=True)
 class Prior:
-    """mu_k ~ N(0, I / mean_precision), beta_k ~ Gamma(shape, rate); each a number, or a tensor with one for each task.
+    """The prior of means and precisions: mu_k ~ N(0, I / mean_precision), beta_k ~ Gamma(shape, rate).
 
-    Clusters are expected to have the variance rate / shape, and the surer of it the larger the shape. For full
-    covariances see :mod:`metaclust.mixture.families.full`.
+    Clusters are expected to have the variance rate / shape, the more certainly the larger the shape. What it means for
+    other than spherical components is in the docstring of each module of ``metaclust.mixture.families``.
+
+    Parameters
+    ----------
+    mean_precision : float or Tensor
+        Precision of the means; a tensor has one value for each task.
+    shape, rate : float or Tensor
+        Shape and rate of the Gamma distribution of the precisions; a tensor has one value for each task.
     """
 
     mean_precision: Value = 1.0
@@ -23,7 +30,7 @@ class Prior:
     rate: Value = 1.0
 
     def columns(self) -> tuple[Value, Value, Value]:
-        """The three, to be broadcast against (tasks..., components)."""
+        """The three parameters, shaped to broadcast against (*task, components)."""
         mean_precision, shape, rate = (
             value[..., None] if isinstance(value, Tensor) else value
             for value in (self.mean_precision, self.shape, self.rate)

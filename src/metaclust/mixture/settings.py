@@ -1,4 +1,4 @@
-"""The settings of the mixture: what they may be, and the prior for rows of any scale."""
+"""Checks of the settings of InfiniteGaussianMixture."""
 
 from __future__ import annotations
 
@@ -9,30 +9,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metaclust._util.checks import check_count, check_seed
+from metaclust.mixture.families import FAMILIES
 from metaclust.mixture.prior import Prior
 
 CHOICES = {
-    "covariance": ("spherical", "full"),
+    "covariance": tuple(FAMILIES),
     "mean_covariance": ("optimal", "unit"),
     "precision": ("auto", "float64"),
 }
 INITS = ("kmeans++", "kmeans", "random")
 
 
-def default_prior(full: bool, width: int) -> Prior:
-    """For rows around zero of unit variance: means are spread as rows are, and the variance of a component counts as
-    one row does at the distance at which rows are on average.
-
-    For full covariances that is scikit-learn's: as many degrees of freedom as columns, the covariance of the rows as
-    that of a component, the mean as sure as by one row.
-    """
-    if full:
-        return Prior(mean_precision=1.0, shape=0.5, rate=0.5 / width)
-    return Prior(mean_precision=1.0, shape=0.5 * width, rate=0.5 * width)
-
-
 def check_mixture_settings(settings: dict[str, Any]) -> None:
-    """Errors that name the argument, its value and the remedy."""
+    """Raise an error that names the argument, its value and the remedy if a setting is not valid."""
     for name in ("max_components", "max_iter", "n_init"):
         check_count(name, settings[name])
     if settings["batch_rows"] is not None:
@@ -61,7 +50,7 @@ def is_number(value: object) -> bool:
 
 
 def checked_weights(sample_weight: Any) -> NDArray[np.float64] | None:
-    """One finite weight of zero or more for each row."""
+    """The weights of the rows as an array, checked to be finite and not negative."""
     if sample_weight is None:
         return None
     weights = np.array(sample_weight, np.float64)
@@ -73,7 +62,7 @@ def checked_weights(sample_weight: Any) -> NDArray[np.float64] | None:
 
 
 def start_means(init: Any, width: int) -> NDArray[np.float64]:
-    """The means to start from, as an array."""
+    """The initial means as an array, checked to fit the rows."""
     means = np.array(init, np.float64)
     if means.ndim != 2 or not len(means) or means.shape[1] != width or not np.isfinite(means).all():
         raise ValueError(
@@ -83,7 +72,7 @@ def start_means(init: Any, width: int) -> NDArray[np.float64]:
 
 
 def settings_as_json(settings: dict[str, Any]) -> dict[str, Any]:
-    """What must not change when a fit goes on."""
+    """The settings that must be the same when a fit is resumed."""
     plain = {name: value for name, value in settings.items() if name != "progress"}
     plain["prior"] = plain["prior"] and asdict(plain["prior"])
     plain["init"] = plain["init"] if isinstance(plain["init"], str) else np.asarray(plain["init"]).tolist()

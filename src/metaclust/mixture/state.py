@@ -1,4 +1,4 @@
-"""How far a fit of the mixture has come, and its file: a fit that was stopped goes on with the pass it was in."""
+"""The state of a fit of the mixture and its file: a fit that was stopped resumes with the pass it was in."""
 
 from __future__ import annotations
 
@@ -11,40 +11,29 @@ from torch import Tensor
 
 from metaclust._util.tensors import CheckpointError, read_tensors, with_prefix, write_tensors
 from metaclust.data.survey import Survey
-from metaclust.mixture.families.full import FullParameters
-from metaclust.mixture.families.spherical import SphericalParameters
+from metaclust.mixture.families import Family
 from metaclust.mixture.sticks import Sticks
-from metaclust.mixture.streaming import Memo
+from metaclust.mixture.streaming import BlockPosterior, Memo
 
 KIND = "mixture fit"
 
 
 @dataclass(frozen=True)
-class End:
-    """Where one start ended."""
-
-    parameters: Any
-    sticks: Sticks
-    bounds: tuple[float, ...]
-    converged: bool
-
-
-@dataclass(frozen=True)
 class FitState:
-    """How far a fit has come; enough to go on without seeing any row again that was in a finished pass."""
+    """The state of a fit: enough to resume it without repeating a finished pass."""
 
     survey: Survey
     start: int = 0
-    """The start that is under way."""
+    """The number of the current start."""
     memo: Memo | None = None
     bounds: tuple[float, ...] = ()
-    """Of the start under way."""
-    best: End | None = None
-    """Of the starts that are done."""
+    """The bounds of the current start."""
+    best: BlockPosterior | None = None
+    """The best result of the finished starts."""
 
 
 def save_state(path: str | os.PathLike[str], state: FitState, settings: dict[str, Any]) -> None:
-    """One safetensors file, replaced whole."""
+    """Write the state to a safetensors file, replacing it atomically."""
     seen = state.survey
     tensors = {f"survey.{name}": getattr(seen, name) for name in ("mean", "covariance", "sample", "sample_weights")}
     header: dict[str, Any] = {"kind": KIND, "settings": settings, "start": state.start, "bounds": state.bounds}
@@ -59,8 +48,8 @@ def save_state(path: str | os.PathLike[str], state: FitState, settings: dict[str
     write_tensors(path, tensors, header)
 
 
-def load_state(path: str | os.PathLike[str], settings: dict[str, Any], full: bool) -> FitState | None:
-    """What :func:`save_state` wrote with the same settings; None where there is no file."""
+def load_state(path: str | os.PathLike[str], settings: dict[str, Any], family: type[Family]) -> FitState | None:
+    """The state that :func:`save_state` wrote with the same settings; None if there is no file."""
     if not Path(path).exists():
         return None
     tensors, header = read_tensors(path, KIND)
@@ -68,10 +57,10 @@ def load_state(path: str | os.PathLike[str], settings: dict[str, Any], full: boo
     changed = sorted(name for name in before.keys() | settings.keys() if before.get(name) != settings.get(name))
     if changed:
         raise CheckpointError(
-            f"state={str(path)!r} belongs to a fit with other settings ({', '.join(changed)}): go on with the same, or "
-            "give another path"
+            f"state={str(path)!r} belongs to a fit with other settings ({', '.join(changed)}): use the same settings, "
+            "or another path"
         )
-    kind = FullParameters if full else SphericalParameters
+    parameters = family.parameters_type
     try:
         memo = best = None
         if "memo" in header:
@@ -79,18 +68,20 @@ def load_state(path: str | os.PathLike[str], settings: dict[str, Any], full: boo
                 tensors["memo.features"],
                 tensors["memo.entropy"],
                 header["memo"]["rows"],
-                kind(**with_prefix(tensors, "memo.parameters.")),
+                parameters(**with_prefix(tensors, "memo.parameters.")),
             )
         if "best" in header:
             end = header["best"]
             sticks = Sticks(**with_prefix(tensors, "best.sticks."))
-            best = End(kind(**with_prefix(tensors, "best.parameters.")), sticks, tuple(end["bounds"]), end["converged"])
-        looked: dict[str, Any] = {**header["survey"], **with_prefix(tensors, "survey.")}
-        seen = Survey(**looked)
+            found = parameters(**with_prefix(tensors, "best.parameters."))
+            best = BlockPosterior(found, sticks, tuple(end["bounds"]), end["converged"])
+        surveyed: dict[str, Any] = {**header["survey"], **with_prefix(tensors, "survey.")}
+        seen = Survey(**surveyed)
         return FitState(seen, header["start"], memo, tuple(header["bounds"]), best)
     except (KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(f"{path} does not hold a fit this version can go on with: {error}") from error
+        raise CheckpointError(f"{path} does not hold a fit that this version can resume: {error}") from error
 
 
 def tensors_of(values: Any, prefix: str) -> dict[str, Tensor]:
+    """The fields of a dataclass, by name with a prefix."""
     return {f"{prefix}{entry.name}": getattr(values, entry.name) for entry in fields(values)}

@@ -1,4 +1,4 @@
-"""Additive sufficient statistics: all that an update of the mixture reads of the rows."""
+"""Sufficient statistics, which are sums over rows: all that an update of the mixture needs of them."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from torch import Tensor
 class Statistics:
     """Sums over rows, weighted by the assignments r; two blocks of rows add up with ``a + b``.
 
-    ``count`` is N_k = sum_n r_nk and ``first`` is sum_n r_nk z_n. ``second`` is
-    sum_n r_nk ||z_n||^2 for spherical components and sum_n r_nk z_n z_n^T for full ones.
+    ``count`` is N_k = sum_n r_nk and ``first`` is sum_n r_nk z_n. ``second`` holds the squares that the family needs:
+    sum_n r_nk ||z_n||^2, the same for each column, or sum_n r_nk z_n z_n^T.
     """
 
     count: Float[Tensor, "*task k"]
     first: Float[Tensor, "*task k s"]
-    second: Float[Tensor, "*task k"] | Float[Tensor, "*task k s s"]
+    second: Float[Tensor, "*task k"] | Float[Tensor, "*task k s"] | Float[Tensor, "*task k s s"]
 
     def __add__(self, other: Statistics) -> Statistics:
         if not isinstance(other, Statistics):
@@ -40,9 +40,9 @@ def row_weights(z: Float[Tensor, "*task n s"], mask: Bool[Tensor, "*task n"] | N
 
 
 def accumulation_dtype(device: torch.device, dtype: torch.dtype) -> torch.dtype:
-    """The type in which sums over rows are kept: float64 wherever the device has it.
+    """The dtype of sums over rows: float64 if the device supports it.
 
-    The second moments of rows that lie far from the origin cancel in float32: at a distance of
-    1e6 they are 1e12, and a spread of one is lost in their last digit.
+    The second moments of rows far from the origin cancel in float32: at a distance of
+    1e6 they are 1e12, and a spread of one is lost in the last digit.
     """
     return dtype if device.type == "mps" else torch.float64

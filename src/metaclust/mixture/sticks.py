@@ -39,7 +39,7 @@ def expected_log_weights(sticks: Sticks) -> Float[Tensor, "*task k"]:
 
 
 def expected_weights(sticks: Sticks) -> Float[Tensor, "*task k"]:
-    """E[pi_k] = E[eta_k] prod_{j<k} (1 - E[eta_j]); what the truncation leaves over is not in it."""
+    """E[pi_k] = E[eta_k] prod_{j<k} (1 - E[eta_j]); the remainder after the truncation is not included."""
     log_left = sticks.gamma2.log() - (sticks.gamma1 + sticks.gamma2).log()
     log_taken = sticks.gamma1.log() - (sticks.gamma1 + sticks.gamma2).log()
     return (log_taken + functional.pad(log_left[..., :-1].cumsum(-1), (1, 0))).exp()

@@ -1,8 +1,8 @@
-"""Variational Bayes over rows that come in blocks: one pass over them a step, memory that does not grow with them.
+"""Variational Bayes over rows that come in blocks: one pass a step, memory that does not grow with the rows.
 
-With ``batch_rows`` the parameters are updated after every so many rows: the statistics of each batch are remembered,
-and those of the one just seen replace its old ones (Hughes and Sudderth, Memoized online variational inference for
-Dirichlet process mixture models, 2013). The bound stays exact and still never falls.
+With ``batch_rows`` the parameters are updated after every batch of so many rows: the statistics of each batch are
+stored, and those of a batch just seen replace its old ones (Hughes and Sudderth, Memoized online variational inference
+for Dirichlet process mixture models, 2013). The bound stays exact and still never falls.
 """
 
 from __future__ import annotations
@@ -18,97 +18,66 @@ from jaxtyping import Float
 from torch import Tensor
 
 from metaclust.mixture.blocks import TRUSTED, BlockSums, Map, Worker, block_size, rounding
-from metaclust.mixture.products import Products
-from metaclust.mixture.sticks import Sticks, expected_log_weights, sticks_kl, update_sticks
+from metaclust.mixture.families import Family
+from metaclust.mixture.step import score_weights, vb_step
+from metaclust.mixture.sticks import Sticks, sticks_kl
 from metaclust.mixture.threads import over_blocks
+
+
+@dataclass(frozen=True)
+class BlockMixture:
+    """The mixture that is fitted to blocks of rows, and how it is computed."""
+
+    family: Family
+    transform: Map
+    alpha: Float[Tensor, ""]
+    float32: bool = True
+    """Whether products may be computed in float32 if that is precise enough; sums are always in float64."""
+    batch_rows: int | None = None
+    """Update after every batch of so many rows; None: after all rows."""
 
 
 @runtime_checkable
 class Source(Protocol):
-    """Rows that can be gone through again and again, with what each counts."""
+    """Weighted rows that can be iterated over any number of times."""
 
     def blocks(self, size: int) -> Iterator[tuple[Tensor, Tensor | None]]:
-        """(n, s) rows and, unless all count as one, their (n,) weights; n is at most ``size``."""
+        """(n, s) rows, n at most ``size``, and their (n,) weights, or None if all weights are one."""
 
 
-@dataclass(frozen=True)
-class Memo:
-    """All that inference has to remember of the rows between two passes; what a stopped fit goes on from."""
+BatchSums = Callable[[Tensor, Tensor | None], tuple[BlockSums, int]]
+"""The sums of a batch of rows at given score weights, and its number of rows.
 
-    features: Float[Tensor, "m k f"]
-    """The sums of each batch of rows."""
-    entropy: Float[Tensor, "m"]
-    """The entropy of the assignments of each batch."""
-    rows: int
-    parameters: Any
-    """Those that the last update started from: an update of theta reads the last a and b."""
-
-
-@runtime_checkable
-class Inferred(Protocol):
-    """Where inference came to: a :class:`BlockPosterior`, or what is kept of one."""
-
-    @property
-    def parameters(self) -> Any: ...
-    @property
-    def sticks(self) -> Sticks: ...
-
-
-@dataclass(frozen=True)
-class BlockPosterior:
-    """Where a pass over the rows ended."""
-
-    parameters: Any
-    sticks: Sticks
-    weights: Float[Tensor, "k f"]
-    """The score weights: E[log pi_k] + E[log N(z | k)] is their product with the features."""
-    bound: float
-    """The evidence lower bound of z, every constant included."""
-    memo: Memo
-
-
-Sums = Callable[[Tensor, Tensor | None], tuple[BlockSums, int]]
-"""What a batch of rows adds at given score weights, and its number of rows.
-
-The second argument are the sums of features of the components, None at the start: see :func:`product_dtype`.
+The second argument is the sums of features of the components, None at the start: see :func:`product_dtype`.
 """
 
 
 @runtime_checkable
 class Passes(Protocol):
-    """What inference needs to know: the components, and a way to go through the rows, wherever they are."""
+    """A mixture, and a way to go through the rows, wherever they are."""
 
     @property
-    def products(self) -> Products: ...
-    @property
-    def transform(self) -> Map: ...
-    @property
-    def alpha(self) -> Tensor: ...
-    def batches(self, components: int) -> Iterator[Sums]:
-        """One for each batch of rows, in turn; one in all where parameters are updated after all rows."""
+    def mixture(self) -> BlockMixture: ...
+    def batches(self, components: int) -> Iterator[BatchSums]:
+        """One function for each batch of rows, in order."""
 
 
 @dataclass(frozen=True)
-class Setting:
-    """Rows that are gone through here, in threads."""
+class LocalPasses:
+    """Passes over rows in this process, with threads."""
 
     source: Source
-    products: Products
-    transform: Map
-    alpha: Float[Tensor, ""]
-    batch_rows: int | None = None
-    float32: bool = True
-    """Whether products may be computed in float32 where that is precise enough; sums are in float64 always."""
+    mixture: BlockMixture
     advance: Callable[[int], object] = lambda rows: None
     """Called with the number of rows of every block that is done."""
 
-    def batches(self, components: int) -> Iterator[Sums]:
-        """The blocks of each batch in turn."""
+    def batches(self, components: int) -> Iterator[BatchSums]:
+        batch_rows = self.mixture.batch_rows
 
         def numbered() -> Iterator[tuple[int, Tensor, Tensor | None]]:
             first = 0
             for x, row_weights in self.source.blocks(block_size(components)):
-                yield first // self.batch_rows if self.batch_rows else 0, x, row_weights
+                yield first // batch_rows if batch_rows else 0, x, row_weights
                 first += len(x)
 
         for _, batch in groupby(numbered(), key=lambda block: block[0]):
@@ -120,8 +89,9 @@ class Setting:
         weights: Float[Tensor, "k f"],
         features: Float[Tensor, "k f"] | None,
     ) -> tuple[BlockSums, int]:
-        dtype = product_dtype(self.float32, weights, features)
-        return summed(batch, self.products, self.transform, weights, dtype, self.advance)
+        """The sums of a batch, and its number of rows."""
+        mixture, dtype = self.mixture, product_dtype(self.mixture.float32, weights, features)
+        return sum_blocks(batch, mixture.family, mixture.transform, weights, dtype, self.advance)
 
 
 def product_dtype(float32: bool, weights: Float[Tensor, "k f"], features: Float[Tensor, "k f"] | None) -> torch.dtype:
@@ -130,19 +100,19 @@ def product_dtype(float32: bool, weights: Float[Tensor, "k f"], features: Float[
     return torch.float32 if enough else torch.float64
 
 
-def summed(
+def sum_blocks(
     blocks: Iterable[tuple[Tensor, Tensor | None]],
-    products: Products,
+    family: Family,
     transform: Map,
     weights: Float[Tensor, "k f"],
     dtype: torch.dtype,
     advance: Callable[[int], object] = lambda rows: None,
 ) -> tuple[BlockSums, int]:
-    """What blocks of rows, with what these count, add at these score weights; and the number of rows."""
+    """The sums of blocks of weighted rows at these score weights, and the number of rows."""
     total, rows = BlockSums.zero(weights), 0
 
     def make() -> Worker:
-        return Worker(products, transform, weights, dtype, block_size(len(weights)))
+        return Worker(family, transform, weights, dtype, block_size(len(weights)))
 
     def each(worker: Worker, x: Tensor, row_weights: Tensor | None) -> tuple[BlockSums, int]:
         return worker.sums(x, row_weights), len(x)
@@ -153,30 +123,57 @@ def summed(
     return total, rows
 
 
-def first_memo(setting: Passes, weights: Float[Tensor, "k f"], previous: Any) -> Memo:
-    """The statistics of assignments by given score weights; ``previous`` are the parameters to update."""
-    parts = [sums(weights, None) for sums in setting.batches(len(weights))]
+@dataclass(frozen=True)
+class Memo:
+    """What inference stores about the rows between two passes; a stopped fit resumes from it."""
+
+    features: Float[Tensor, "m k f"]
+    """The sums of the features of each batch of rows."""
+    entropy: Float[Tensor, "m"]
+    """The entropy of the assignments of each batch."""
+    rows: int
+    parameters: Any
+    """The parameters that the next update starts from: an update of theta reads the previous a and b."""
+
+
+@dataclass(frozen=True)
+class BlockPosterior:
+    """The posterior after passes over the rows."""
+
+    parameters: Any
+    sticks: Sticks
+    bounds: tuple[float, ...]
+    """The evidence lower bound of z after each pass, including every constant."""
+    converged: bool = False
+
+
+def first_memo(passes: Passes, weights: Float[Tensor, "k f"], previous: Any) -> Memo:
+    """The statistics of the assignments by given score weights; ``previous`` are the parameters to update."""
+    parts = [sums(weights, None) for sums in passes.batches(len(weights))]
     features = torch.stack([sums.features for sums, _ in parts])
     return Memo(features, features.new_zeros(len(parts)), sum(rows for _, rows in parts), previous)
 
 
 def largest_first(memo: Memo) -> Memo:
-    """Components with more rows first, as their weights fall in expectation; all still have the same parameters."""
+    """Components sorted by size, as their expected weights decrease; all must still have the same parameters."""
     order = memo.features[..., 0].sum(0).argsort(descending=True, stable=True)
     return replace(memo, features=memo.features[:, order])
 
 
-def block_steps(setting: Passes, memo: Memo) -> Iterator[BlockPosterior]:
-    """The posterior after one pass over the rows, two passes, and so on without end; nothing is checked.
+def block_steps(passes: Passes, memo: Memo, bounds: tuple[float, ...] = ()) -> Iterator[tuple[BlockPosterior, Memo]]:
+    """Yield the posterior and the memo after each pass over the rows, without end and without checks.
 
-    A pass is a step of :func:`metaclust.mixture.vb_steps` with assignments that ``memo`` has the statistics of.
+    A pass is a step of :func:`metaclust.mixture.vb_steps` from the assignments whose statistics are in ``memo``.
+    ``bounds`` are those of earlier passes.
     """
+    family, alpha = passes.mixture.family, passes.mixture.alpha
     while True:
         features, entropy = list(memo.features), list(memo.entropy)
         total, parameters, rows = memo.features.sum(0), memo.parameters, 0
-        for number, pass_over in enumerate(setting.batches(len(total))):
-            sticks, parameters, weights = updated(setting, total, parameters)
-            sums, count = pass_over(weights, total)
+        for number, batch_sums in enumerate(passes.batches(len(total))):
+            sticks, parameters = vb_step(family, family.read(total), parameters, alpha)
+            weights = score_weights(family, parameters, sticks)
+            sums, count = batch_sums(weights, total)
             rows += count
             if number >= len(features):
                 break
@@ -186,21 +183,7 @@ def block_steps(setting: Passes, memo: Memo) -> Iterator[BlockPosterior]:
         if rows != memo.rows or number + 1 != len(features):
             raise ValueError(f"X has {rows:,} rows in this pass and had {memo.rows:,} before: it must not change")
         memo = Memo(torch.stack(features), torch.stack(entropy), rows, parameters)
-        kl = sticks_kl(sticks, setting.alpha).sum() + setting.products.family.kl(parameters).sum()
+        kl = sticks_kl(sticks, alpha).sum() + family.kl(parameters).sum()
         bound = float((memo.features.sum(0) * weights).sum() + memo.entropy.sum() - kl)
-        yield BlockPosterior(parameters, sticks, weights, bound, memo)
-
-
-def updated(setting: Passes, total: Float[Tensor, "k f"], previous: Any) -> tuple[Sticks, Any, Float[Tensor, "k f"]]:
-    """The sticks, the parameters and the score weights that follow from the statistics."""
-    statistics = setting.products.read(total)
-    sticks = update_sticks(statistics.count, setting.alpha)
-    parameters = setting.products.family.update(statistics, previous)
-    return sticks, parameters, score_weights(setting.products, parameters, sticks)
-
-
-def score_weights(products: Products, parameters: Any, sticks: Sticks) -> Float[Tensor, "k f"]:
-    """E[log pi_k] counts with the feature that is one."""
-    weights = products.weights(parameters).clone()
-    weights[:, 0] += expected_log_weights(sticks)
-    return weights
+        bounds = (*bounds, bound)
+        yield BlockPosterior(parameters, sticks, bounds), memo

@@ -1,4 +1,4 @@
-"""Blocks of rows in several threads, each block in one: no thread ever waits for another within a block."""
+"""Blocks of rows in several threads, each block in one thread, so that none waits for another within a block."""
 
 from __future__ import annotations
 
@@ -14,18 +14,17 @@ W = TypeVar("W")
 T = TypeVar("T")
 
 
-def over_blocks(make: Callable[[], W], what: Callable[..., T], blocks: Iterable[tuple[Any, ...]]) -> Iterator[T]:
-    """``what(worker, *block)`` of each block, in order; each thread of torch has a worker of its own.
+def over_blocks(make: Callable[[], W], function: Callable[..., T], blocks: Iterable[tuple[Any, ...]]) -> Iterator[T]:
+    """Yield ``function(worker, *block)`` of each block, in order; each of torch's threads has its own worker.
 
-    Threads within operations wait for each other at the end of each of them, which on a machine that is busy with
-    something else takes many times as long as the operation. And what a block gives, and so the result, is the same
-    to the last bit for any number of threads.
+    Threads within an operation wait for each other at its end, which on a busy machine takes many times as long as the
+    operation itself. With whole blocks in threads, the result is also the same to the last bit for any number of them.
     """
     threads = torch.get_num_threads()
     if threads == 1:
         worker = make()
         for block in blocks:
-            yield what(worker, *block)
+            yield function(worker, *block)
         return
     workers: SimpleQueue[W] = SimpleQueue()
     for _ in range(threads):
@@ -34,7 +33,7 @@ def over_blocks(make: Callable[[], W], what: Callable[..., T], blocks: Iterable[
     def one(block: tuple[Any, ...]) -> T:
         worker = workers.get()
         try:
-            return what(worker, *block)
+            return function(worker, *block)
         finally:
             workers.put(worker)
 
@@ -43,7 +42,7 @@ def over_blocks(make: Callable[[], W], what: Callable[..., T], blocks: Iterable[
         try:
             for block in blocks:
                 pending.append(pool.submit(one, block))
-                # Few blocks at a time: rows may come from a file that is larger than memory.
+                # Only a few blocks at a time: rows may come from a file that is larger than memory.
                 if len(pending) > 2 * threads:
                     yield pending.popleft().result()
             while pending:
@@ -51,5 +50,5 @@ def over_blocks(make: Callable[[], W], what: Callable[..., T], blocks: Iterable[
         finally:
             for future in pending:
                 future.cancel()
-            # What a thread sets holds for itself and for threads that start later: those are to have all again.
+            # The number that a thread sets applies to itself and to threads started later: reset it for those.
             torch.set_num_threads(threads)

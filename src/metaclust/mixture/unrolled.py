@@ -1,17 +1,17 @@
-"""The steps of the spherical mixture that training goes through, with their derivative written out.
+"""The unrolled steps of the spherical mixture, for training, with a hand-written derivative.
 
-A step reads the rows through sums M = r X, with X = (1, ||z||^2, z), and gives weights W, so that r' = softmax(W X^T).
-For each component, W is a function of few numbers: of its count n and its sums q = sum r ||z||^2 and f = sum r z it
-needs n, q, p = ||f||^2, and of the step before only beta = E[beta_k]. Its derivative is a small matrix for each
-component, found for all steps at once. Going back, a step is then four products with the rows and one with such
-matrices, where automatic differentiation goes through some sixty operations; what is kept is the assignments and the
-weights.
-Assignments are (components, rows) here: a softmax over few components that lie next to each other is slow.
+A step reads the rows through sums M = r X, with X = (1, ||z||^2, z), and computes weights W, so that
+r' = softmax(W X^T). For each component, W is a function of few numbers: of its count n and its sums
+q = sum r ||z||^2 and f = sum r z it needs n, q, p = ||f||^2, and of the previous step only beta = E[beta_k]. Its
+Jacobian is a small matrix for each component, computed for all steps at once. The backward pass of a step is then four
+products with the rows and one with these matrices, where automatic differentiation needs about sixty operations; only
+the assignments and the weights are saved.
+Assignments are (components, rows) here: a softmax over a short last axis is slow.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -21,20 +21,21 @@ from torch.nn import functional
 
 from metaclust.mixture.families.spherical import Spherical
 from metaclust.mixture.prior import Prior
-from metaclust.mixture.sticks import expected_log_weights, sticks_kl, update_sticks
+from metaclust.mixture.step import score_weights, vb_step
+from metaclust.mixture.sticks import sticks_kl, update_sticks
 
 
 @dataclass(frozen=True)
 class Path:
-    """What the steps from each of several starts read of the rows and found; the assignments follow from it."""
+    """The sums and score weights of every step from each of several starts; they determine the assignments."""
 
     sums: Float[Tensor, "steps b starts k f"]
     weights: Float[Tensor, "steps b starts k f"]
     bound: Float[Tensor, "b starts"]
-    """After the last step, but for constants that are the same for all starts: where to compare them."""
+    """The bound after the last step, up to constants that are the same for all starts."""
 
     def of(self, start: Int[Tensor, " b"]) -> tuple[Float[Tensor, "steps b k f"], Float[Tensor, "steps b k f"]]:
-        """Sums and weights from one of the starts, for each task."""
+        """The sums and weights of the start chosen for each task."""
         tasks = torch.arange(len(start), device=start.device)
         return self.sums[:, tasks, start], self.weights[:, tasks, start]
 
@@ -47,28 +48,23 @@ def follow(
     alpha: Float[Tensor, "*#b"],
     steps: int,
 ) -> Path:
-    """Take ``steps`` steps from each of the assignments ``r``, in the precision of the features."""
-    family = Spherical(family.mean_covariance, Prior(*(for_starts(value) for value in vars(family.prior).values())))
+    """Take ``steps`` steps from each of the assignments ``r``, in the dtype of the features."""
+    family = replace(family, prior=Prior(*(for_starts(value) for value in vars(family.prior).values())))
     family, alpha = in_type(family, features.dtype), for_starts(alpha).to(features.dtype)
     many = r.shape[1:3]
     parameters = family.start(features[:, None].expand(-1, many[0], -1, -1), many[1])
     columns = features.mT
     sums, weights = [], []
     for _ in range(steps):
-        # The components of all starts side by side: one product with the rows of a task.
+        # The components of all starts are side by side: one product with the rows of a task.
         sums.append((r.flatten(1, 2) @ features).unflatten(1, many))
-        statistics = family.read(sums[-1])
-        sticks = update_sticks(statistics.count, alpha)
-        parameters = family.update(statistics, parameters)
-        log_weights = expected_log_weights(sticks)
-        weight = family.score_weights(parameters)
-        weight[..., 0] += log_weights
-        weights.append(weight)
-        scores = (weight.flatten(1, 2) @ columns).unflatten(1, many)
+        sticks, parameters = vb_step(family, family.read(sums[-1]), parameters, alpha)
+        weights.append(score_weights(family, parameters, sticks))
+        scores = (weights[-1].flatten(1, 2) @ columns).unflatten(1, many)
         r = scores.softmax(-2)
     bound = scores.new_zeros(many[:1]).expand(len(r), -1)
     if many[0] > 1:
-        # Padding has scores of zero, in every start.
+        # Padding has scores of zero from every start, which cancel in the comparison.
         bound = scores.logsumexp(-2).sum(-1) - sticks_kl(sticks, alpha).sum(-1) - family.kl(parameters).sum(-1)
     return Path(torch.stack(sums), torch.stack(weights), bound)
 
@@ -81,16 +77,16 @@ def assignments(
     sums: Float[Tensor, "steps b k f"],
     weights: Float[Tensor, "steps b k f"],
 ) -> Float[Tensor, "steps b k n"]:
-    """The assignments after each step of a path that starts at ``r``; differentiable in all but the path itself."""
+    """The assignments after each step of a path from ``r``, differentiable in everything but the path itself."""
     prior = in_type(family, features.dtype).prior
     numbers = (torch.as_tensor(value, dtype=features.dtype, device=features.device) for value in vars(prior).values())
     optimal = family.mean_covariance == "optimal"
-    found: Tensor = Through.apply(features, r, alpha.to(features.dtype), *numbers, sums, weights, optimal)
-    return found
+    result: Tensor = UnrolledSteps.apply(features, r, alpha.to(features.dtype), *numbers, sums, weights, optimal)
+    return result
 
 
-class Through(torch.autograd.Function):
-    """The assignments of all steps at once, and the way back through the steps one after another."""
+class UnrolledSteps(torch.autograd.Function):
+    """Compute the assignments of all steps at once, and their gradient step by step."""
 
     @staticmethod
     def forward(
@@ -108,60 +104,58 @@ class Through(torch.autograd.Function):
         steps, batch, columns, width = weights.shape
         every = weights.transpose(0, 1).reshape(batch, steps * columns, width)
         scores = (every @ features.mT).reshape(batch, steps, columns, -1)
-        found = scores.softmax(-2).transpose(0, 1)
-        ctx.save_for_backward(features, r, alpha, mean_precision, shape, rate, sums, weights, found)
+        assigned = scores.softmax(-2).transpose(0, 1)
+        ctx.save_for_backward(features, r, alpha, mean_precision, shape, rate, sums, weights, assigned)
         ctx.optimal = optimal
-        return found
+        return assigned
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        features, r, alpha, mean_precision, shape, rate, sums, weights, found = ctx.saved_tensors
+        features, r, alpha, mean_precision, shape, rate, sums, weights, assigned = ctx.saved_tensors
         prior = Prior(mean_precision, shape, rate)
         learned = any(ctx.needs_input_grad[2:6])
         count, first = sums[..., 0], sums[..., 2:]
-        # E[beta_k] before each step: the prior's, then the one that the step before has put into its weights.
+        # E[beta_k] before each step: the prior's, then the one in the weights of the previous step.
         before = torch.cat(((shape / rate)[..., None].expand_as(count[:1]), -2 * weights[:-1, ..., 1]))
         power = first.square().sum(-1)
         local, scale = component_derivatives(sums, power, before, prior, ctx.optimal, learned)
-        stick, of_alpha = stick_derivatives(count, alpha)
-        back = torch.zeros_like(features)
-        beta = torch.zeros_like(count[0])
-        of_prior = torch.zeros((*count.shape[1:], 3), dtype=count.dtype, device=count.device)
-        of_sticks = torch.zeros_like(count[0])
-        change = gradient[-1]
+        stick, stick_alpha = stick_derivatives(count, alpha)
+        grad_features = torch.zeros_like(features)
+        grad_beta = torch.zeros_like(count[0])
+        grad_prior = torch.zeros((*count.shape[1:], 3), dtype=count.dtype, device=count.device)
+        grad_alpha = torch.zeros_like(count[0])
+        grad_r = gradient[-1]
         for i in range(len(weights) - 1, -1, -1):
-            change = torch._softmax_backward_data(change, found[i], -2, found.dtype)
-            back.baddbmm_(change.mT, weights[i])
-            weight = change @ features
-            constant, along = weight[..., 0], weight[..., 2:]
-            into = torch.stack((constant, beta - 0.5 * weight[..., 1], (along * first[i]).sum(-1)), -1)
+            grad_scores = torch._softmax_backward_data(grad_r, assigned[i], -2, assigned.dtype)
+            grad_features.baddbmm_(grad_scores.mT, weights[i])
+            grad_weights = grad_scores @ features
+            constant, along = grad_weights[..., 0], grad_weights[..., 2:]
+            into = torch.stack((constant, grad_beta - 0.5 * grad_weights[..., 1], (along * first[i]).sum(-1)), -1)
             out = (into[..., None] * local[i]).sum(-2)
-            beta = out[..., 3]
+            grad_beta = out[..., 3]
             if learned:
-                of_prior += out[..., 4:]
-                of_sticks += constant * of_alpha[i]
+                grad_prior += out[..., 4:]
+                grad_alpha += constant * stick_alpha[i]
             counts = out[..., 0] + (constant[..., None, :] @ stick[i])[..., 0, :]
             means = torch.addcmul(scale[i, ..., None] * along, 2 * out[..., 2, None], first[i])
-            moved = torch.cat((counts[..., None], out[..., 1, None], means), -1)
-            back.baddbmm_((found[i - 1] if i else r).mT, moved)
-            change = torch.baddbmm(gradient[i - 1], moved, features.mT) if i else moved @ features.mT
+            grad_sums = torch.cat((counts[..., None], out[..., 1, None], means), -1)
+            grad_features.baddbmm_((assigned[i - 1] if i else r).mT, grad_sums)
+            grad_r = torch.baddbmm(gradient[i - 1], grad_sums, features.mT) if i else grad_sums @ features.mT
         if not learned:
-            return back, change, None, None, None, None, None, None, None
+            return grad_features, grad_r, None, None, None, None, None, None, None
         # The first step starts at beta = shape / rate.
         ratio = (shape / rate)[..., None]
-        of_shape = of_prior[..., 1] + beta / rate[..., None]
-        of_rate = of_prior[..., 2] - beta * ratio / rate[..., None]
-        summed = (
-            value.sum(-1).sum_to_size(like.shape)
-            for value, like in (
-                (of_sticks, alpha),
-                (of_prior[..., 0], mean_precision),
-                (of_shape, shape),
-                (of_rate, rate),
-            )
+        grad_shape = grad_prior[..., 1] + grad_beta / rate[..., None]
+        grad_rate = grad_prior[..., 2] - grad_beta * ratio / rate[..., None]
+        pairs = (
+            (grad_alpha, alpha),
+            (grad_prior[..., 0], mean_precision),
+            (grad_shape, shape),
+            (grad_rate, rate),
         )
-        return back, change, *summed, None, None, None
+        summed = (value.sum(-1).sum_to_size(like.shape) for value, like in pairs)
+        return grad_features, grad_r, *summed, None, None, None
 
 
 def component_derivatives(
@@ -172,17 +166,17 @@ def component_derivatives(
     optimal: bool,
     learned: bool,
 ) -> tuple[Float[Tensor, "*step k 3 v"], Float[Tensor, "*step k"]]:
-    """How (C, beta', D), of which the weights W = (C, -beta' / 2, D f) are made, change with n, q, p, beta.
+    """The derivatives of (C, beta', D), which make up W = (C, -beta' / 2, D f), in n, q, p and beta; and D itself.
 
-    With ``learned`` also with the three numbers of the prior. Second: D itself. See :meth:`Spherical.update` and
-    :meth:`Spherical.score_weights` for what is differentiated here.
+    With ``learned``, also in the three parameters of the prior. The functions differentiated here are
+    :meth:`Spherical.update` and :meth:`Spherical.score_weights`.
     """
     n, q, p, half = sums[..., 0], sums[..., 1], power, 0.5 * (sums.shape[-1] - 2)
     l0, a0, b0 = (value[..., None] for value in vars(prior).values())
     zero, one = torch.zeros_like(n), torch.ones_like(n)
 
     def change(*values: Tensor) -> Tensor:
-        """The derivatives in n, q, p, beta, l0, a0, b0; those that are not given are zero."""
+        """The derivatives in n, q, p, beta, l0, a0, b0; those not given are zero."""
         return torch.stack((*values, *[zero] * ((7 if learned else 4) - len(values))), -1)
 
     shrink = 1 / (l0 + beta * n)
@@ -215,29 +209,26 @@ def component_derivatives(
 def stick_derivatives(
     count: Float[Tensor, "*step k"], alpha: Float[Tensor, "*#task"]
 ) -> tuple[Float[Tensor, "*step k k"], Float[Tensor, "*step k"]]:
-    """How E[log pi_k] changes with N_i, and with alpha.
+    """The derivatives of E[log pi_k] in N_i and in alpha.
 
-    A stick j counts in E[log pi_k] for j <= k, and N_i in what is left after it for i > j: the change depends on the
-    lesser of k and i alone, but for psi'(gamma_k1).
+    Stick j enters E[log pi_k] for j <= k, and N_i enters what is left after stick j for i > j: apart from
+    psi'(gamma_k1), the derivative depends only on the smaller of k and i.
     """
     sticks = update_sticks(count, alpha)
     taken, left, whole = torch.special.polygamma(
         1, torch.stack((sticks.gamma1, sticks.gamma2, sticks.gamma1 + sticks.gamma2))
     ).unbind(0)
     common = functional.pad(left[..., :-1].cumsum(-1), (1, 0)) - whole.cumsum(-1)
-    place = torch.arange(count.shape[-1], device=count.device)
-    lesser = torch.minimum(place[:, None], place)
-    return common[..., lesser] + torch.diag_embed(taken), common
+    index = torch.arange(count.shape[-1], device=count.device)
+    return common[..., torch.minimum(index[:, None], index)] + torch.diag_embed(taken), common
 
 
 def for_starts(value: Any) -> Any:
-    """A number, or one for each task, to be broadcast against (tasks, starts)."""
+    """A number, or one for each task, shaped to broadcast against (tasks, starts)."""
     return value[..., None] if isinstance(value, Tensor) and value.ndim else value
 
 
 def in_type(family: Spherical, dtype: torch.dtype) -> Spherical:
-    """The family with its prior in another precision."""
-    values = {
-        name: value.to(dtype) if isinstance(value, Tensor) else value for name, value in vars(family.prior).items()
-    }
-    return Spherical(family.mean_covariance, Prior(**values))
+    """The family with its prior in another dtype."""
+    values = (value.to(dtype) if isinstance(value, Tensor) else value for value in vars(family.prior).values())
+    return replace(family, prior=Prior(*values))

@@ -13,14 +13,15 @@ from torch import Tensor, nn
 from metaclust._util.distributed import Part, model_device
 from metaclust.data.sparse import SparseRows, dense
 from metaclust.mixture import PAPER, Posterior, Prior, component_family, em_steps, vb_steps
+from metaclust.mixture.families.base import Family
 from metaclust.mixture.families.spherical import Spherical
-from metaclust.mixture.inference import Family, run, softmax_of
+from metaclust.mixture.inference import run, softmax_of
+from metaclust.mixture.seeding import seed_draws, seeded_logits
 from metaclust.mixture.statistics import accumulation_dtype
 from metaclust.mixture.unrolled import assignments, follow
 from metaclust.model.config import ModelConfig
 from metaclust.model.encoders import new_encoder
 from metaclust.model.selector import Choice
-from metaclust.model.starts import seed_draws, seeded_logits
 from metaclust.model.task_network import TaskNetwork
 
 

@@ -8,8 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from metaclust.mixture import component_family
-from metaclust.mixture.families.spherical import MeanCovariance
-from metaclust.mixture.inference import Components
+from metaclust.mixture.families import MeanCovariance
 from metaclust.model.encoders import ENCODERS
 
 Preset = Literal["default", "paper"]
@@ -37,7 +36,7 @@ class ModelConfig:
     down, left and right; 0 for its own alone. Training sees no shifts but those of its augmentation."""
     alpha: float = 1.0
     mean_covariance: MeanCovariance = "optimal"
-    components: Components = "spherical"
+    components: str = "spherical"
     inference: Literal["vb", "em"] = "vb"
     initial: Literal["network", "random"] = "network"
     """Initial assignments by f_U, g_U, f_R, or standard normal logits (the paper's "w/o f_R")."""

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int, Integer
 from torch import Tensor
 from torch.nn import functional
 
-from metaclust.mixture.inference import broadcast
+from metaclust.mixture.arguments import broadcast
 from metaclust.mixture.statistics import accumulation_dtype
 from metaclust.objectives.pairs import pair_coefficients
 

@@ -12,10 +12,9 @@ from torch import Tensor
 
 from metaclust.data.rows import DataError, listed
 from metaclust.data.survey import Survey
-from metaclust.mixture.blocks import BlockSums, Map
-from metaclust.mixture.fit import Inference, Told
-from metaclust.mixture.products import Products
-from metaclust.mixture.streaming import Passes, Sums, product_dtype
+from metaclust.mixture.blocks import BlockSums
+from metaclust.mixture.fit import Progress
+from metaclust.mixture.streaming import BatchSums, BlockMixture, Passes, product_dtype
 from metaclust.scale.engines import Engine, map_add
 from metaclust.scale.folder import RunFolder
 from metaclust.scale.shards import Bad, Reader, Shard, read_headers
@@ -44,7 +43,7 @@ class ShardRows:
     on_bad_shard: OnBadShard = "stop"
     ids: str | None = None
     """A column that .parquet shards must have."""
-    told: Told = field(default_factory=Silent)
+    told: Progress = field(default_factory=Silent)
     shards: list[Shard] = field(default_factory=list)
     skipped: list[Bad] = field(default_factory=list)
     width: int | None = None
@@ -99,11 +98,11 @@ class ShardRows:
         self.shards = kept
         self.skipped += bad
 
-    def progress(self, rows: int, wanted: bool) -> AbstractContextManager[Told | None]:
+    def progress(self, rows: int, wanted: bool) -> AbstractContextManager[Progress | None]:
         return nullcontext(self.told)
 
-    def passes(self, inference: Inference, width: int, told: Told | None) -> Passes:
-        return ShardPasses(self, inference, width)
+    def passes(self, mixture: BlockMixture, width: int, progress: Progress | None) -> Passes:
+        return ShardPasses(self, mixture, width)
 
 
 @dataclass(frozen=True)
@@ -111,26 +110,14 @@ class ShardPasses:
     """One batch: all shards."""
 
     rows: ShardRows
-    inference: Inference
+    mixture: BlockMixture
     width: int
 
-    @property
-    def products(self) -> Products:
-        return self.inference.products
-
-    @property
-    def transform(self) -> Map:
-        return self.inference.transform
-
-    @property
-    def alpha(self) -> Tensor:
-        return self.inference.alpha
-
-    def batches(self, components: int) -> Iterator[Sums]:
+    def batches(self, components: int) -> Iterator[BatchSums]:
         yield self.sums
 
     def sums(self, weights: Tensor, features: Tensor | None) -> tuple[BlockSums, int]:
-        dtype = product_dtype(self.inference.float32, weights, features)
-        job = SumsJob(self.rows.reader, self.width, self.products, self.transform, weights, dtype)
+        mixture, dtype = self.mixture, product_dtype(self.mixture.float32, weights, features)
+        job = SumsJob(self.rows.reader, self.width, mixture.family, mixture.transform, weights, dtype)
         summed = self.rows.add(sums_of, job)
         return summed.sums, summed.rows

@@ -21,7 +21,8 @@ from metaclust.estimator import MetaClusterer, warn_if_all_are_used
 from metaclust.inference.cluster import Run, find_clusters
 from metaclust.mixture.components import Components
 from metaclust.mixture.estimator import InfiniteGaussianMixture
-from metaclust.mixture.fit import Told
+from metaclust.mixture.families import FAMILIES
+from metaclust.mixture.fit import Progress
 from metaclust.mixture.state import FitState, load_state, save_state
 from metaclust.scale.engines import Engine, LocalEngine, open_engine
 from metaclust.scale.folder import RunFolder
@@ -92,7 +93,7 @@ def cluster_shards(
     resume: bool = False,
     force: bool = False,
     progress: bool = False,
-    told: Told | None = None,
+    told: Progress | None = None,
 ) -> ShardedClustering:
     """Cluster the rows of shards with a trained model, or fit a mixture to them; labels go to the folder ``out``.
 
@@ -198,7 +199,7 @@ def with_model(
     def save(state: FitState) -> None:
         save_state(folder.state, state, settings)
 
-    state = load_state(folder.state, settings, model.config.components == "full")
+    state = load_state(folder.state, settings, FAMILIES[model.config.components])
     found = find_clusters(model, rows, search, count, Run(state, save, rows.told))
     warn_if_all_are_used(len(found.components.weights), search.max_clusters, rows.count)
     empty = np.empty(0, np.int64)

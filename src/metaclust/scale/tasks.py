@@ -20,9 +20,9 @@ from metaclust.data.survey import PartialSurvey, survey_part
 from metaclust.inference.cluster import sizes_of
 from metaclust.mixture.blocks import BlockSums, Map, Worker, block_size
 from metaclust.mixture.components import Components
+from metaclust.mixture.families import Family
 from metaclust.mixture.fit import WeightedRows
-from metaclust.mixture.products import Products
-from metaclust.mixture.streaming import summed
+from metaclust.mixture.streaming import sum_blocks
 from metaclust.mixture.threads import over_blocks
 from metaclust.scale.shards import Bad, Reader, Shard, named
 
@@ -67,11 +67,11 @@ def check_count(rows: int, shard: Shard) -> None:
 
 @dataclass(frozen=True)
 class SumsJob:
-    """A pass: see :func:`metaclust.mixture.streaming.summed`."""
+    """A pass: see :func:`metaclust.mixture.streaming.sum_blocks`."""
 
     reader: Reader
     width: int
-    products: Products
+    family: Family
     transform: Map
     weights: Tensor
     dtype: torch.dtype
@@ -92,7 +92,7 @@ def sums_of(job: SumsJob, shard: Shard) -> Summed:
     path = Path(shard.path)
     with named(path):
         blocks = WeightedRows(job.reader.stream(path), job.width).blocks(block_size(len(job.weights)))
-        sums, rows = summed(blocks, job.products, job.transform, job.weights, job.dtype)
+        sums, rows = sum_blocks(blocks, job.family, job.transform, job.weights, job.dtype)
         check_count(rows, shard)
     return Summed(sums, rows)
 
@@ -110,7 +110,7 @@ class Labeller(Protocol):
 class MixtureLabels:
     """By the score weights, in float64, as ``InfiniteGaussianMixture.predict`` does."""
 
-    products: Products
+    family: Family
     transform: Map
     weights: Tensor
 
@@ -120,7 +120,7 @@ class MixtureLabels:
 
     def __call__(self, blocks: Iterator[Tensor], probabilities: bool) -> Iterator[tuple[Any, Any]]:
         def make() -> Worker:
-            return Worker(self.products, self.transform, self.weights, torch.float64, block_size(len(self.weights)))
+            return Worker(self.family, self.transform, self.weights, torch.float64, block_size(len(self.weights)))
 
         def each(worker: Worker, x: Tensor) -> tuple[Any, Any]:
             labels = worker.labels(x).numpy()

@@ -7,19 +7,24 @@ The prior nu0 = S - 1 + 2 a0, W0^-1 = nu0 b0 / a0 I has E[Lambda] = a0 / b0 I an
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
+import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
+from numpy.typing import NDArray
 from torch import Tensor
 
-from metaclust.mixture.families.spherical import LOG_2PI
-from metaclust.mixture.prior import PAPER, Prior
+from metaclust.mixture.families.base import LOG_2PI, Array, Family
+from metaclust.mixture.prior import Prior
 from metaclust.mixture.statistics import Statistics, row_weights
 
 
 @dataclass(frozen=True)
 class FullParameters:
+    """q(mu_k, Lambda_k) = N(mu_k; theta_k, (kappa_k Lambda_k)^-1) Wishart(Lambda_k; a_k, b_k^-1)."""
+
     theta: Float[Tensor, "*task k s"]
     kappa: Float[Tensor, "*task k"]
     a: Float[Tensor, "*task k"]
@@ -29,10 +34,12 @@ class FullParameters:
 
 
 @dataclass(frozen=True)
-class Full:
-    """The component family; the joint q(mu_k, Lambda_k) is updated in closed form."""
+class Full(Family):
+    """Components with a covariance matrix each; the features are (1, z, z_i z_j for i <= j)."""
 
-    prior: Prior = PAPER
+    parameters_type = FullParameters
+    precision_axes = 2
+    first_column = 1
 
     def wishart(self, like: Float[Tensor, "*task k"], width: int) -> tuple[Tensor, Tensor, Tensor]:
         """l0, nu0 and w0 (W0^-1 = w0 I) of each component."""
@@ -40,19 +47,33 @@ class Full:
         nu0 = width - 1 + 2 * shape
         return tuple(value.to(like.device).expand_as(like) for value in (precision, nu0, nu0 * rate / shape))  # type: ignore[return-value]
 
+    def feature_count(self, width: int) -> int:
+        return (width + 1) * (width + 2) // 2
+
+    def width(self, feature_count: int) -> int:
+        return (math.isqrt(8 * feature_count + 1) - 3) // 2
+
     def features(
         self, z: Float[Tensor, "*task n s"], mask: Bool[Tensor, "*task n"] | None = None
     ) -> Float[Tensor, "*task n f"]:
-        """(1, z); all zero for padding, which then adds nothing to the statistics."""
-        return torch.cat((row_weights(z, mask), z), -1)
+        rows, columns = torch.triu_indices(z.shape[-1], z.shape[-1], device=z.device)
+        return torch.cat((row_weights(z, mask), z, z[..., rows] * z[..., columns]), -1)
 
-    def statistics(self, features: Float[Tensor, "*task n f"], r: Float[Tensor, "*task n k"]) -> Statistics:
-        sums = r.mT @ features
-        z = features[..., None, :, 1:]
-        return Statistics(count=sums[..., 0], first=sums[..., 1:], second=(r.mT[..., None] * z).mT @ z)
+    def fill(self, features: Float[Tensor, "f n"]) -> None:
+        z = self.place(features)
+        features[0] = 1
+        first = len(z) + 1
+        for i in range(len(z)):
+            torch.mul(z[i], z[i:], out=features[first : first + len(z) - i])
+            first += len(z) - i
+
+    def read(self, sums: Float[Tensor, "*task k f"]) -> Statistics:
+        width = self.width(sums.shape[-1])
+        second = sums[..., width + 1 :].index_select(-1, triangle_places(width, sums.device).flatten())
+        return Statistics(sums[..., 0], sums[..., 1 : width + 1], second.unflatten(-1, (width, width)))
 
     def start(self, features: Float[Tensor, "*task n f"], k: int) -> FullParameters:
-        width = features.shape[-1] - 1
+        width = self.width(features.shape[-1])
         kappa, a, scale = self.wishart(features.new_empty((*features.shape[:-2], k)), width)
         theta = features.new_zeros((*kappa.shape, width))
         b = scale[..., None, None] * identity(theta)
@@ -66,17 +87,7 @@ class Full:
         b = scatter_matrix(theta, kappa, statistics) + scale[..., None, None] * identity(theta)
         return FullParameters(theta, kappa, nu0 + statistics.count, b, torch.linalg.cholesky(b))
 
-    def expected_log_likelihood(
-        self, features: Float[Tensor, "*task n f"], parameters: FullParameters
-    ) -> Float[Tensor, "*task n k"]:
-        """(E[log |Lambda_k|] - S log 2 pi - S / kappa_k - a_k (z - theta_k)^T b_k^-1 (z - theta_k)) / 2."""
-        width = parameters.theta.shape[-1]
-        constant = expected_log_det(parameters) - width * (LOG_2PI + 1 / parameters.kappa)
-        square = parameters.a[..., None, :] * mahalanobis(features, parameters)
-        return 0.5 * (constant[..., None, :] - square)
-
     def kl(self, parameters: FullParameters) -> Float[Tensor, "*task k"]:
-        """KL of the Normal-Wishart posterior from its prior, every constant included."""
         theta, kappa, a = parameters.theta, parameters.kappa, parameters.a
         width = theta.shape[-1]
         precision, nu0, scale = self.wishart(a, width)
@@ -95,39 +106,102 @@ class Full:
         )
         return mean + wishart
 
+    def weights(self, parameters: FullParameters, constant: Float[Tensor, "*task k"]) -> Float[Tensor, "*task k f"]:
+        """The square multiplied out: with the precision P = a_k b_k^-1, -(z - theta)^T P (z - theta) / 2 is
+        -theta^T P theta / 2 + z^T P theta - sum_i P_ii z_i^2 / 2 - sum_{i<j} P_ij z_i z_j.
+        """
+        theta, width = parameters.theta, parameters.theta.shape[-1]
+        precision = self.expected_precisions(parameters)
+        linear = (precision @ theta[..., None])[..., 0]
+        quadratic = -(precision - 0.5 * precision * identity(theta))
+        rows, columns = torch.triu_indices(width, width, device=theta.device)
+        shifted = constant - 0.5 * (linear * theta).sum(-1)
+        return torch.cat((shifted[..., None], linear, quadratic[..., rows, columns]), -1)
+
+    def scores(
+        self, features: Float[Tensor, "*task n f"], parameters: FullParameters, constant: Float[Tensor, "*task k"]
+    ) -> Float[Tensor, "*task n k"]:
+        """From the differences z - theta: multiplied out, the terms of rows far from zero would cancel."""
+        z = features[..., None, :, 1 : parameters.theta.shape[-1] + 1]
+        difference = z - parameters.theta[..., :, None, :]
+        whitened = torch.linalg.solve_triangular(parameters.factor, difference.mT, upper=False)
+        square = parameters.a[..., None, :] * whitened.square().sum(-2).mT
+        scores: Tensor = constant[..., None, :] - 0.5 * square
+        return scores
+
+    def expected_constant(self, parameters: FullParameters) -> Float[Tensor, "*task k"]:
+        """(E[log |Lambda_k|] - S log 2 pi - S / kappa_k) / 2."""
+        width = parameters.theta.shape[-1]
+        return 0.5 * (expected_log_det(parameters) - width * (LOG_2PI + 1 / parameters.kappa))
+
     def maximize(self, statistics: Statistics) -> FullParameters:
-        """Maximum likelihood, for the EM algorithm: a b^-1 is the precision matrix."""
+        """Maximum likelihood: a b^-1 is the precision matrix."""
         count = statistics.count
         theta = statistics.first / count[..., None]
         b = scatter_matrix(theta, count, statistics)
         return FullParameters(theta, count, count, b, torch.linalg.cholesky(b))
 
-    def log_likelihood(
-        self, features: Float[Tensor, "*task n f"], parameters: FullParameters
-    ) -> Float[Tensor, "*task n k"]:
-        """log N(z_n; theta_k, b_k / a_k)."""
-        width = parameters.theta.shape[-1]
-        constant = width * (parameters.a.log() - LOG_2PI) - log_det(parameters.factor)
-        square = parameters.a[..., None, :] * mahalanobis(features, parameters)
-        return 0.5 * (constant[..., None, :] - square)
+    def constant(self, parameters: FullParameters) -> Float[Tensor, "*task k"]:
+        """(S (log a_k - log 2 pi) - log |b_k|) / 2."""
+        return 0.5 * (parameters.theta.shape[-1] * (parameters.a.log() - LOG_2PI) - log_det(parameters.factor))
 
-    def with_standard_rows(self, statistics: Statistics, rows: float) -> Statistics:
-        """Each component also sees ``rows`` rows drawn from N(0, I), in expectation."""
-        second = statistics.second + rows * identity(statistics.first)
-        return Statistics(statistics.count + rows, statistics.first, second)
+    def expected_precisions(self, parameters: FullParameters) -> Float[Tensor, "*task k s s"]:
+        return parameters.a[..., None, None] * torch.cholesky_inverse(parameters.factor)
 
-    def standard_log_likelihood(self, parameters: FullParameters) -> Float[Tensor, "*task k"]:
-        """The expectation of log N(z; theta_k, b_k / a_k) over z drawn from N(0, I)."""
-        theta, a = parameters.theta, parameters.a
-        inverse = torch.cholesky_inverse(parameters.factor)
-        square = (
-            inverse.diagonal(dim1=-2, dim2=-1).sum(-1) + (theta[..., None, :] @ inverse @ theta[..., None])[..., 0, 0]
-        )
-        return 0.5 * (theta.shape[-1] * (a.log() - LOG_2PI) - log_det(parameters.factor) - a * square)
+    def around(self, means: Float[Tensor, "k s"], precision: float) -> FullParameters:
+        one = means.new_ones(len(means))
+        b = (identity(means) / precision).expand(len(means), -1, -1)
+        return FullParameters(means, one, one * means.shape[-1], means.shape[-1] * b, (means.shape[-1] * b).sqrt())
+
+    @classmethod
+    def default_prior(cls, width: int) -> Prior:
+        """scikit-learn's: as many degrees of freedom as columns, a component's covariance expected to be that of the
+        rows, and the mean as certain as from one row.
+        """
+        return Prior(mean_precision=1.0, shape=0.5, rate=0.5 / width)
+
+    @classmethod
+    def scale(cls, covariance: Float[Tensor, "s s"]) -> Float[Tensor, "s s"]:
+        """A whitening matrix. The diagonal of the correlation is raised by a millionth, for columns that are constant
+        or depend linearly on others.
+        """
+        variance = covariance.diagonal()
+        deviation = variance.sqrt().where(variance > 0, 1)
+        correlation = covariance / torch.outer(deviation, deviation)
+        factor = torch.linalg.cholesky(correlation + 1e-6 * identity(covariance))
+        whitening: Tensor = torch.linalg.inv(factor * deviation[:, None])
+        return whitening
+
+    @classmethod
+    def rescaled(cls, precisions: Array, scale: Array) -> Array:
+        result: Array = scale.T @ precisions @ scale
+        return result
+
+    @classmethod
+    def inverse(cls, precisions: Array) -> Array:
+        return np.asarray(np.linalg.inv(precisions), np.float64)
+
+    @classmethod
+    def squares(cls, difference: Array, precisions: Array) -> Array:
+        result: Array = np.einsum("kns,kst,knt->kn", difference, precisions, difference, optimize=True)
+        return result
+
+    @classmethod
+    def correlated(cls, noise: Array, covariances: Array, labels: NDArray[np.int64]) -> Array:
+        result: Array = np.einsum("nst,nt->ns", np.linalg.cholesky(covariances)[labels], noise)
+        return result
 
 
 def identity(like: Float[Tensor, "*task n s"]) -> Float[Tensor, "s s"]:
     return torch.eye(like.shape[-1], dtype=like.dtype, device=like.device)
+
+
+def triangle_places(width: int, device: torch.device) -> Int[Tensor, "s s"]:
+    """The place of z_i z_j among the products with i <= j, for each i and j."""
+    rows, columns = torch.triu_indices(width, width, device=device)
+    places = torch.empty((width, width), dtype=torch.int64, device=device)
+    places[rows, columns] = places[columns, rows] = torch.arange(len(rows), device=device)
+    return places
 
 
 def log_det(factor: Float[Tensor, "*task k s s"]) -> Float[Tensor, "*task k"]:
@@ -140,7 +214,7 @@ def scatter_matrix(
 ) -> Float[Tensor, "*task k s s"]:
     """sum_n r_nk z_n z_n^T - weight_k theta_k theta_k^T, symmetric.
 
-    The subtraction can leave a matrix that is not positive definite by as much as the rounding of
+    Rounding in the subtraction can leave a matrix that is not positive definite, by as much as the rounding error of
     its terms, so that much is added to the diagonal.
     """
     scatter = statistics.second - (weight[..., None] * theta)[..., :, None] * theta[..., None, :]
@@ -156,11 +230,3 @@ def expected_log_det(parameters: FullParameters) -> Float[Tensor, "*task k"]:
     digammas = torch.digamma(parameters.a[..., None] / 2 - half).sum(-1)
     log_two = torch.log(torch.full_like(parameters.a, 2.0))
     return digammas + width * log_two - log_det(parameters.factor)
-
-
-def mahalanobis(features: Float[Tensor, "*task n f"], parameters: FullParameters) -> Float[Tensor, "*task n k"]:
-    """(z_n - theta_k)^T b_k^-1 (z_n - theta_k)."""
-    difference = features[..., None, :, 1:] - parameters.theta[..., :, None, :]
-    whitened = torch.linalg.solve_triangular(parameters.factor, difference.mT, upper=False)
-    squared: Tensor = whitened.square().sum(-2)
-    return squared.mT

@@ -1,29 +1,27 @@
-"""Spherical components: mu_k ~ N(0, I / l0), beta_k ~ Gamma(a0, b0), z ~ N(mu_k, I / beta_k). The paper has all at 1.
+"""Spherical components: mu_k ~ N(0, I / l0), beta_k ~ Gamma(a0, b0), z ~ N(mu_k, I / beta_k).
 
-q(mu_k) = N(theta_k, s_k I) and q(beta_k) = Gamma(a_k, b_k), with shape a and *rate* b.
-The paper fixes s_k = 1 ("unit"): no component is then narrower than about unit variance.
+q(mu_k) = N(theta_k, s_k I) and q(beta_k) = Gamma(a_k, b_k), with shape a and *rate* b. The paper has l0 = a0 = b0 = 1
+and fixes s_k = 1 ("unit"): no component can then be much narrower than unit variance.
 The free optimum is s_k = 1 / (l0 + E[beta_k] N_k) ("optimal").
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from metaclust.mixture.prior import PAPER, Prior
+from metaclust.mixture.families.base import LOG_2PI, Family, MeanCovariance
+from metaclust.mixture.prior import Prior
 from metaclust.mixture.statistics import Statistics, row_weights
-
-MeanCovariance = Literal["unit", "optimal"]
-LOG_2PI = math.log(2 * math.pi)
 
 
 @dataclass(frozen=True)
 class SphericalParameters:
+    """q(mu_k) = N(theta_k, s_k I), q(beta_k) = Gamma(a_k, b_k)."""
+
     theta: Float[Tensor, "*task k s"]
     s: Float[Tensor, "*task k"]
     a: Float[Tensor, "*task k"]
@@ -31,30 +29,34 @@ class SphericalParameters:
 
 
 @dataclass(frozen=True)
-class Spherical:
-    """The component family."""
+class Spherical(Family):
+    """Components with one variance each; the features are (1, ||z||^2, z)."""
 
     mean_covariance: MeanCovariance = "unit"
-    prior: Prior = PAPER
+
+    parameters_type = SphericalParameters
+    precision_axes = 0
+    first_column = 2
+
+    def feature_count(self, width: int) -> int:
+        return width + 2
+
+    def width(self, feature_count: int) -> int:
+        return feature_count - 2
 
     def features(
         self, z: Float[Tensor, "*task n s"], mask: Bool[Tensor, "*task n"] | None = None
     ) -> Float[Tensor, "*task n f"]:
-        """(1, ||z||^2, z): the statistics and the expected log likelihood are one product each with it.
-
-        All zero for padding, which then adds nothing to the statistics.
-        """
         return torch.cat((row_weights(z, mask), z.square().sum(-1, keepdim=True), z), -1)
 
-    def statistics(self, features: Float[Tensor, "*task n f"], r: Float[Tensor, "*task n k"]) -> Statistics:
-        return self.read(r.mT @ features)
+    def fill(self, features: Float[Tensor, "f n"]) -> None:
+        features[0] = 1
+        torch.sum(features[2:].square(), 0, out=features[1])
 
     def read(self, sums: Float[Tensor, "*task k f"]) -> Statistics:
-        """The statistics that are sums of the features, weighted by the assignments."""
         return Statistics(count=sums[..., 0], first=sums[..., 2:], second=sums[..., 1])
 
     def start(self, features: Float[Tensor, "*task n f"], k: int) -> SphericalParameters:
-        """The prior itself."""
         precision, shape, rate = self.prior.columns()
         one = features.new_ones((*features.shape[:-2], k))
         theta = features.new_zeros((*one.shape, features.shape[-1] - 2))
@@ -78,23 +80,6 @@ class Spherical:
             theta=theta, s=s, a=shape + (width / 2) * count, b=rate + 0.5 * (square + width * (count * s))
         )
 
-    def expected_log_likelihood(
-        self, features: Float[Tensor, "*task n f"], parameters: SphericalParameters
-    ) -> Float[Tensor, "*task n k"]:
-        """E[log N(z_n; mu_k, I/beta_k)], from Eq. 8."""
-        return (self.score_weights(parameters) @ features.mT).mT
-
-    def score_weights(self, parameters: SphericalParameters) -> Float[Tensor, "*task k f"]:
-        """What the features are multiplied with for the expected log likelihood.
-
-        Erratum: the precision term is + S/2 (psi(a_k) - log b_k), where the paper prints a minus.
-        """
-        width = parameters.theta.shape[-1]
-        beta = parameters.a / parameters.b
-        expected_log_beta = torch.digamma(parameters.a) - parameters.b.log()
-        constant = 0.5 * (width * (expected_log_beta - LOG_2PI - beta * parameters.s))
-        return spherical_weights(parameters.theta, beta, constant)
-
     def kl(self, parameters: SphericalParameters) -> Float[Tensor, "*task k"]:
         """KL(q(mu_k) || N(0, I / l0)) + KL(q(beta_k) || Gamma(a0, b0))."""
         theta, s, a, b = parameters.theta, parameters.s, parameters.a, parameters.b
@@ -104,30 +89,49 @@ class Spherical:
         gamma = torch.lgamma(a0) - torch.lgamma(a) + (a - a0) * torch.digamma(a)
         return mean + gamma + a0 * (b.log() - b0.log()) + a * (b0 - b) / b
 
+    def weights(
+        self, parameters: SphericalParameters, constant: Float[Tensor, "*task k"]
+    ) -> Float[Tensor, "*task k f"]:
+        beta, theta = self.expected_precisions(parameters)[..., None], parameters.theta
+        scaled = beta * theta
+        return torch.cat(((constant - 0.5 * (scaled * theta).sum(-1))[..., None], -0.5 * beta, scaled), -1)
+
+    def expected_constant(self, parameters: SphericalParameters) -> Float[Tensor, "*task k"]:
+        """S / 2 (E[log beta_k] - log 2 pi - E[beta_k] s_k), from Eq. 8.
+
+        Erratum: the precision term is + S/2 (psi(a_k) - log b_k), where the paper prints a minus.
+        """
+        beta = self.expected_precisions(parameters)
+        expected_log_beta = torch.digamma(parameters.a) - parameters.b.log()
+        return 0.5 * (parameters.theta.shape[-1] * (expected_log_beta - LOG_2PI - beta * parameters.s))
+
     def maximize(self, statistics: Statistics) -> SphericalParameters:
-        """Maximum likelihood, for the EM algorithm: a / b is the precision and s = 0."""
+        """Maximum likelihood: a / b is the precision and s = 0."""
         count, first = statistics.count, statistics.first
         theta = first / count[..., None]
         square = scatter_around(theta, count, first, statistics.second)
         return SphericalParameters(theta, torch.zeros_like(count), 0.5 * first.shape[-1] * count, 0.5 * square)
 
-    def log_likelihood(
-        self, features: Float[Tensor, "*task n f"], parameters: SphericalParameters
-    ) -> Float[Tensor, "*task n k"]:
-        """log N(z_n; theta_k, (b_k / a_k) I)."""
-        beta = parameters.a / parameters.b
-        constant = 0.5 * parameters.theta.shape[-1] * (beta.log() - LOG_2PI)
-        return features @ spherical_weights(parameters.theta, beta, constant).mT
+    def constant(self, parameters: SphericalParameters) -> Float[Tensor, "*task k"]:
+        """S / 2 (log beta_k - log 2 pi)."""
+        return 0.5 * parameters.theta.shape[-1] * (self.expected_precisions(parameters).log() - LOG_2PI)
 
-    def with_standard_rows(self, statistics: Statistics, rows: float) -> Statistics:
-        """Each component also sees ``rows`` rows drawn from N(0, I), in expectation."""
-        width = statistics.first.shape[-1]
-        return Statistics(statistics.count + rows, statistics.first, statistics.second + rows * width)
+    def expected_precisions(self, parameters: SphericalParameters) -> Float[Tensor, "*task k"]:
+        return parameters.a / parameters.b
 
-    def standard_log_likelihood(self, parameters: SphericalParameters) -> Float[Tensor, "*task k"]:
-        """The expectation of log N(z; theta_k, (b_k / a_k) I) over z drawn from N(0, I)."""
-        beta, width = parameters.a / parameters.b, parameters.theta.shape[-1]
-        return 0.5 * (width * (beta.log() - LOG_2PI) - beta * (parameters.theta.square().sum(-1) + width))
+    def around(self, means: Float[Tensor, "k s"], precision: float) -> SphericalParameters:
+        one = means.new_ones(len(means))
+        return SphericalParameters(means, torch.zeros_like(one), precision * one, one)
+
+    @classmethod
+    def default_prior(cls, width: int) -> Prior:
+        """Means are spread as the rows are; the variance counts as much as one row at the average distance."""
+        return Prior(mean_precision=1.0, shape=0.5 * width, rate=0.5 * width)
+
+    @classmethod
+    def scale(cls, covariance: Float[Tensor, "s s"]) -> Float[Tensor, ""]:
+        """One number: the columns have unit variance on average."""
+        return covariance.diagonal().mean().rsqrt()
 
 
 def scatter_around(
@@ -136,13 +140,5 @@ def scatter_around(
     first: Float[Tensor, "*task k s"],
     second: Float[Tensor, "*task k"],
 ) -> Float[Tensor, "*task k"]:
-    """sum_n r_nk ||z_n - theta_k||^2; never below zero, which rounding could make it."""
+    """sum_n r_nk ||z_n - theta_k||^2, clamped at zero because rounding could make it negative."""
     return (second + (theta * (count[..., None] * theta - 2 * first)).sum(-1)).clamp_min(0)
-
-
-def spherical_weights(
-    theta: Float[Tensor, "*task k s"], beta: Float[Tensor, "*task k"], constant: Float[Tensor, "*task k"]
-) -> Float[Tensor, "*task k f"]:
-    """The product of the features (1, ||z||^2, z) with these is constant_k - beta_k / 2 ||z_n - theta_k||^2."""
-    scaled = beta[..., None] * theta
-    return torch.cat(((constant - 0.5 * (scaled * theta).sum(-1))[..., None], -0.5 * beta[..., None], scaled), -1)

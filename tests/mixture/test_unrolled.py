@@ -59,7 +59,7 @@ def test_gradients_are_those_of_automatic_differentiation(
     alpha = torch.tensor(numbers[0], dtype=torch.float64, requires_grad=True)
     prior = prior_of(numbers[1:])
     leaves = (z, logits, alpha, *vars(prior).values())
-    family = Spherical(mean_covariance, prior)
+    family = Spherical(prior, mean_covariance)
     expected = automatic(z, logits, mask, family, alpha, steps)
     found = written_out(z, logits, mask, family, alpha, steps)
     torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-10)
@@ -78,7 +78,7 @@ def test_gradients_are_those_of_finite_differences(mean_covariance):
     alpha, numbers = (torch.tensor(v, dtype=torch.float64, requires_grad=True) for v in ([0.7], [1.3, 0.8, 1.9]))
 
     def every(z, logits, alpha, numbers):
-        return written_out(z, logits, mask, Spherical(mean_covariance, Prior(*numbers.unbind())), alpha[0], 3)
+        return written_out(z, logits, mask, Spherical(Prior(*numbers.unbind()), mean_covariance), alpha[0], 3)
 
     assert torch.autograd.gradcheck(every, (z, logits, alpha, numbers))
 
@@ -87,7 +87,7 @@ def test_the_prior_may_be_one_for_each_task():
     z, logits, mask = problem()
     rates = torch.tensor([0.5, 1.0, 3.0], dtype=torch.float64, requires_grad=True)
     alpha = torch.tensor(1.0, dtype=torch.float64)
-    family = Spherical("optimal", Prior(torch.ones(3).double(), torch.ones(3).double(), rates))
+    family = Spherical(Prior(torch.ones(3).double(), torch.ones(3).double(), rates), "optimal")
     ours, theirs = (
         torch.autograd.grad(steps(z, logits, mask, family, alpha)[-1, ..., 0].sum(), rates)[0]
         for steps in (written_out, automatic)
@@ -100,7 +100,9 @@ def test_without_a_learned_prior_only_rows_and_start_get_a_gradient():
     z, logits, mask = problem()
     alpha = torch.tensor(1.0, dtype=torch.float64)
     ours, theirs = (
-        torch.autograd.grad(steps(z, logits, mask, Spherical("optimal"), alpha).square().sum(), (z, logits))
+        torch.autograd.grad(
+            steps(z, logits, mask, Spherical(mean_covariance="optimal"), alpha).square().sum(), (z, logits)
+        )
         for steps in (written_out, automatic)
     )
     torch.testing.assert_close(ours, theirs)
@@ -113,7 +115,7 @@ def test_float32_is_enough_for_clusters_some_widths_apart():
     with torch.no_grad():
         z += 30 * far[:, None]
     alpha = torch.tensor(1.0, dtype=torch.float64)
-    family = Spherical("optimal")
+    family = Spherical(mean_covariance="optimal")
     exact = automatic(z, logits, mask, family, alpha)
     narrow_z, narrow_logits = (value.detach().float().requires_grad_() for value in (z, logits))
     narrow = written_out(narrow_z, narrow_logits, mask, family, alpha)
@@ -124,7 +126,7 @@ def test_float32_is_enough_for_clusters_some_widths_apart():
 def test_each_start_of_a_task_has_its_own_path_and_the_bounds_differ_as_they_do_in_full():
     z, logits, mask = problem(3, 12, 4, 5)
     others = logits.detach().flip(-1) * torch.tensor([0.1, 1.0, 3.0])[:, None, None]
-    family, alpha = Spherical("optimal"), torch.tensor(1.5, dtype=torch.float64)
+    family, alpha = Spherical(mean_covariance="optimal"), torch.tensor(1.5, dtype=torch.float64)
     features = family.features(z.detach().masked_fill(~mask[..., None], 0), mask)
     starts = torch.stack((softmax_of(logits.detach()).mT, softmax_of(others).mT), 1)
     path = follow(features, starts, family, alpha, STEPS)
@@ -140,14 +142,14 @@ def test_each_start_of_a_task_has_its_own_path_and_the_bounds_differ_as_they_do_
     torch.testing.assert_close(r * mask[..., None], expected * mask[..., None])
 
 
-def test_what_is_kept_for_the_way_back_is_one_assignment_a_step():
+def test_the_backward_pass_saves_one_assignment_a_step():
     z, logits, mask = problem(2, 400, 3, 4)
     alpha = torch.tensor(1.0, dtype=torch.float64)
     kept = {}
     for steps in (5, 10):
         sizes: list[int] = []
         with torch.autograd.graph.saved_tensors_hooks(lambda t, sizes=sizes: sizes.append(t.numel()) or t, lambda t: t):
-            written_out(z, logits, mask, Spherical("optimal"), alpha, steps)
+            written_out(z, logits, mask, Spherical(mean_covariance="optimal"), alpha, steps)
         kept[steps] = sum(sizes)
     # Sums and weights are small; the rows' part grows by rows x components for each further step.
     assert kept[10] - kept[5] <= 5 * 2 * (400 * 4 + 2 * 4 * 5)

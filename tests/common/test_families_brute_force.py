@@ -8,7 +8,7 @@ import torch
 from scipy.special import digamma
 
 from metaclust.mixture import Prior
-from metaclust.mixture.inference import PSEUDO_ROWS
+from metaclust.mixture.families.base import PSEUDO_ROWS
 
 STEPS = 10
 PROBLEMS = 200
@@ -32,26 +32,34 @@ def stick_breaking(count, alpha):
     return log_weights
 
 
-def spherical(z, r, alpha, optimal, prior):
+def column_groups(fit, width):
+    """The columns that share a precision: all of them in spherical components, none in diagonal ones."""
+    return [list(range(width))] if fit.precision_axes == 0 else [[column] for column in range(width)]
+
+
+def factorized(z, r, alpha, optimal, prior, groups):
+    """q(mu_k) q(beta_k) with a precision for each group of columns."""
     (rows, width), components = z.shape, r.shape[1]
-    theta, s = np.zeros((components, width)), np.ones(components)
-    a, b = np.full(components, prior.shape), np.full(components, prior.rate)
+    theta, s = np.zeros((components, width)), np.ones((components, len(groups)))
+    a, b = np.full((components, len(groups)), prior.shape), np.full((components, len(groups)), prior.rate)
     for _ in range(STEPS):
         count = [sum(r[n, k] for n in range(rows)) for k in range(components)]
         log_weights = stick_breaking(count, alpha)
-        scores = np.zeros_like(r)
+        scores = np.zeros_like(r) + log_weights
         for k in range(components):
-            beta = a[k] / b[k]
-            theta[k] = beta * sum(r[n, k] * z[n] for n in range(rows)) / (prior.mean_precision + beta * count[k])
-            s[k] = 1 / (prior.mean_precision + beta * count[k]) if optimal else 1
-            square = [sum((z[n] - theta[k]) ** 2) + width * s[k] for n in range(rows)]
-            a[k] = prior.shape + width / 2 * count[k]
-            b[k] = prior.rate + sum(r[n, k] * square[n] for n in range(rows)) / 2
-            for n in range(rows):
-                log_precision = digamma(a[k]) - math.log(b[k]) - math.log(2 * math.pi)
-                scores[n, k] = log_weights[k] + width / 2 * log_precision - a[k] / b[k] / 2 * square[n]
+            for g, group in enumerate(groups):
+                beta = a[k, g] / b[k, g]
+                precision = prior.mean_precision + beta * count[k]
+                theta[k, group] = beta * sum(r[n, k] * z[n, group] for n in range(rows)) / precision
+                s[k, g] = 1 / precision if optimal else 1
+                square = [sum((z[n, group] - theta[k, group]) ** 2) + len(group) * s[k, g] for n in range(rows)]
+                a[k, g] = prior.shape + len(group) / 2 * count[k]
+                b[k, g] = prior.rate + sum(r[n, k] * square[n] for n in range(rows)) / 2
+                log_precision = digamma(a[k, g]) - math.log(b[k, g]) - math.log(2 * math.pi)
+                for n in range(rows):
+                    scores[n, k] += len(group) / 2 * log_precision - a[k, g] / b[k, g] / 2 * square[n]
         r = softmax_rows(scores)
-    return r, theta, a, b, log_weights
+    return r, theta, a[:, 0], b, log_weights
 
 
 def full(z, r, alpha, prior):
@@ -81,7 +89,7 @@ def full(z, r, alpha, prior):
     return r, theta, a, b, log_weights
 
 
-def em(z, r, spherical_components):
+def em(z, r, groups):
     """Maximum likelihood when every component also owns PSEUDO_ROWS rows with mean 0 and covariance I."""
     (rows, width), components = z.shape, r.shape[1]
     theta, covariance = np.zeros((components, width)), np.zeros((components, width, width))
@@ -95,27 +103,31 @@ def em(z, r, spherical_components):
             for n in range(rows):
                 scatter += r[n, k] * np.outer(z[n] - theta[k], z[n] - theta[k])
             covariance[k] = scatter / count[k]
-            if spherical_components:
-                covariance[k] = np.eye(width) * np.trace(covariance[k]) / width
+            if groups is not None:
+                variance = np.diagonal(covariance[k]).copy()
+                for group in groups:
+                    variance[group] = variance[group].mean()
+                covariance[k] = np.diag(variance)
             precision = np.linalg.inv(covariance[k])
             log_det = math.log(np.linalg.det(2 * math.pi * covariance[k]))
             for n in range(rows):
                 square = (z[n] - theta[k]) @ precision @ (z[n] - theta[k])
                 scores[n, k] = log_weights[k] - (log_det + square) / 2
         r = softmax_rows(scores)
-    if spherical_components:
-        a = width / 2 * np.array(count)
-        return r, theta, a, a * covariance[:, 0, 0], log_weights
-    return r, theta, np.array(count), np.array(count)[:, None, None] * covariance, log_weights
+    if groups is None:
+        return r, theta, np.array(count), np.array(count)[:, None, None] * covariance, log_weights
+    a = len(groups[0]) / 2 * np.array(count)
+    b = a[:, None] * np.array([[covariance[k, group[0], group[0]] for group in groups] for k in range(components)])
+    return r, theta, a, b, log_weights
 
 
 def brute_force(fit, z, logits, alpha, prior):
-    r = softmax_rows(logits)
+    r, groups = softmax_rows(logits), None if fit.precision_axes == 2 else column_groups(fit, z.shape[1])
     if fit.em:
-        return em(z, r, fit.components == "spherical")
-    if fit.components == "full":
+        return em(z, r, groups)
+    if groups is None:
         return full(z, r, alpha, prior)
-    return spherical(z, r, alpha, fit.mean_covariance == "optimal", prior)
+    return factorized(z, r, alpha, fit.mean_covariance == "optimal", prior, groups)
 
 
 def problem(seed, em):
@@ -133,7 +145,7 @@ def compare(posterior, expected, seed):
     r, theta, a, b, log_weights = expected
     np.testing.assert_allclose(posterior.r, r, rtol=0, atol=1e-10, err_msg=f"r, problem {seed}")
     for name, value in {"theta": theta, "a": a, "b": b, "log_weights": log_weights}.items():
-        ours = getattr(posterior, name)
+        ours = getattr(posterior, name).numpy().reshape(np.shape(value))
         np.testing.assert_allclose(ours, value, rtol=1e-10, atol=1e-10, err_msg=f"{name}, problem {seed}")
 
 

@@ -5,7 +5,7 @@ import re
 import pytest
 import torch
 
-from metaclust.mixture import component_family, expectation_maximization, variational_bayes
+from metaclust.mixture import FAMILIES, component_family, expectation_maximization, variational_bayes
 
 OUTPUTS = ("r", "theta", "a", "b", "log_weights", "weights", "bound")
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
@@ -148,8 +148,8 @@ def test_wrong_arguments_of_vb_are_named(arguments, options, error, message):
 
 
 @pytest.mark.usefixtures("_without_type_checks")
-def test_an_unknown_family_is_named():
-    with pytest.raises(ValueError, match="components='diag'"):
+def test_an_unknown_family_is_named_with_those_there_are():
+    with pytest.raises(ValueError, match=re.escape(f"components='diag': choose one of {tuple(FAMILIES)}")):
         component_family("diag")
 
 

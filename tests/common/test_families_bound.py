@@ -12,8 +12,8 @@ from scipy import integrate, stats
 from scipy.special import betaln, digamma
 from torch.distributions import Beta, Categorical, Gamma, MixtureSameFamily, MultivariateNormal, kl_divergence
 
-from metaclust.mixture import Prior
-from metaclust.mixture.inference import PSEUDO_ROWS, variational_bayes
+from metaclust.mixture import Prior, variational_bayes
+from metaclust.mixture.families.base import PSEUDO_ROWS
 
 TASKS, SHAPES, STEPS = 50, 20, 10
 
@@ -87,7 +87,7 @@ def component_terms(z, posterior, k, prior):
     parameters, width = posterior.parameters, z.shape[-1]
     theta, a, b = parameters.theta[k], parameters.a[k], parameters.b[k]
     eye, zero = torch.eye(width, dtype=z.dtype), torch.zeros(width, dtype=z.dtype)
-    if b.ndim:
+    if posterior.family.precision_axes == 2:
         scale, kappa = b.inverse(), parameters.kappa[k]
         precision, covariance, log_det = a * scale, b / (a * kappa), expected_log_det(a.item(), scale.numpy())
         wide = MultivariateNormal(zero, kappa / prior.mean_precision * covariance)
@@ -96,11 +96,12 @@ def component_terms(z, posterior, k, prior):
         kl = kl_divergence(MultivariateNormal(theta, covariance), wide)
         kl = kl + wishart_kl(a.item(), scale.numpy(), dof, prior_scale)
     else:
+        # b is one number, or one for each column.
         precision, covariance = a / b * eye, parameters.s[k] * eye
-        log_det = width * (digamma(a.item()) - math.log(b.item()))
+        log_det = float((torch.digamma(a) - b.log()).expand(width).sum())
         gamma = Gamma(*torch.tensor([prior.shape, prior.rate], dtype=z.dtype))
         wide = MultivariateNormal(zero, eye / prior.mean_precision)
-        kl = kl_divergence(MultivariateNormal(theta, covariance), wide) + kl_divergence(Gamma(a, b), gamma)
+        kl = kl_divergence(MultivariateNormal(theta, covariance), wide) + kl_divergence(Gamma(a, b), gamma).sum()
     square = torch.stack([(row - theta) @ precision @ (row - theta) for row in z]) + (precision @ covariance).trace()
     return 0.5 * (log_det - width * math.log(2 * math.pi) - square), kl
 
@@ -133,7 +134,10 @@ def test_the_bound_of_em_is_the_log_likelihood_with_the_pseudo_rows(em_fit, seed
     posterior = em_fit(z, logits, steps=3)
     b, a, width = posterior.b, posterior.a, z.shape[-1]
     eye = torch.eye(width, dtype=z.dtype)
-    covariance = b / a[:, None, None] if b.ndim == 3 else (b / a)[:, None, None] * eye
+    if em_fit.precision_axes == 2:
+        covariance = b / a[:, None, None]
+    else:
+        covariance = (b.reshape(len(a), -1) / a[:, None])[:, None] * eye
     components = MultivariateNormal(posterior.theta, covariance)
     standard = MultivariateNormal(torch.zeros(width, dtype=z.dtype), eye)
     cross_entropy = kl_divergence(standard, components) + standard.entropy()
@@ -168,8 +172,13 @@ def log_evidence_spherical(z):
 
 
 def log_evidence(fit, z, components, alpha):
-    """Exact, by the sum over all assignments of rows to components."""
-    component = log_evidence_full if fit.components == "full" else log_evidence_spherical
+    """Exact, by the sum over all assignments of rows to components; diagonal ones have independent columns."""
+
+    def component(z):
+        if fit.precision_axes == 1:
+            return sum(log_evidence_spherical(column[:, None]) for column in z.T)
+        return (log_evidence_full if fit.precision_axes else log_evidence_spherical)(z)
+
     terms = []
     for v in itertools.product(range(components), repeat=len(z)):
         count = np.bincount(v, minlength=components)
