@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from metaclust._util.waiting import Waiting
+from metaclust._util.progress import Waiting
 from metaclust.data.rows import Rows
 from metaclust.inference.result import Clustering
 from metaclust.report.apart import Column, Table, Word, words_apart

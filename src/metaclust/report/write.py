@@ -6,7 +6,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from metaclust._util.waiting import Waiting
+from metaclust._util.progress import Waiting
 from metaclust.data.rows import DataError
 from metaclust.inference.result import Clustering
 from metaclust.report.cards import cards

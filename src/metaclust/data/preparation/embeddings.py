@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from metaclust._util.devices import choose_device
-from metaclust._util.waiting import Waiting
+from metaclust._util.progress import Waiting
 from metaclust.data.preparation.model_folder import (
     checked_model,
     hub_model,

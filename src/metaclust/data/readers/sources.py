@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from rich.console import Console
 
-from metaclust._util.waiting import Waiting
+from metaclust._util.progress import Waiting
 from metaclust.data.preparation.prepare import ImagePreparation, Preparation, VectorPreparation
 from metaclust.data.readers.arrays import Missing, read_npy, read_npz
 from metaclust.data.readers.columns import Columns
