@@ -96,10 +96,10 @@ def train(
     as_json: AsJson = False,
 ) -> None:
     """Learn how to cluster from labelled data of known categories."""
-    from metaclust._util.distributed import process_group, started_with
+    from metaclust._util.distributed import launch_command, process_group
     from metaclust.cli.commands import train_model
 
-    command = shlex.join([*started_with(), *sys.argv[1:]])
+    command = shlex.join([*launch_command(), *sys.argv[1:]])
     with process_group(device) as among:
         facts = train_model(
             data,

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
 from metaclust._util.distributed import current, dividing
-from metaclust._util.prefetch import Ahead
+from metaclust._util.prefetch import Prefetcher
 from metaclust._util.progress import TrainingBar
 from metaclust.data.sparse import SparseRows
 from metaclust.mixture.inference import softmax_of
@@ -151,7 +151,7 @@ def train(
     if config.steps:
         sampler.check_divides(among)
     check_norms(model, among)
-    among.take_mains(model)
+    among.broadcast_weights(model)
     store = (
         RunFolder(Path(folder), run_settings(model, sampler, config, objective, pretraining))
         if folder is not None
@@ -179,7 +179,7 @@ def train(
         torch.random.fork_rng([device] if device.type == "cuda" else []),
         TrainingBar(total, state.step) if progress and among.main else nullcontext() as bar,
         store or nullcontext(),
-        Ahead(make, total) as batches,
+        Prefetcher(make, total) as batches,
     ):
         while not state.finished:
             first = state.step < config.pretrain_steps
