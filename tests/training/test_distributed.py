@@ -157,7 +157,7 @@ def test_the_command_line_in_two_processes_writes_the_model_of_one(tmp_path):
     done = together("-m", "metaclust", *command, tmp_path / "two.safetensors")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["categories"] == 7
-    assert done.stderr.count("go on with: torchrun --nproc-per-node=2 -m metaclust train") == 1
+    assert done.stderr.count("resume with: torchrun --nproc-per-node=2 -m metaclust train") == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ["known.csv", "two.safetensors"]
     run(*command, tmp_path / "one.safetensors", "--quiet")
     one, two = (MetaClusterer.load(tmp_path / f"{name}.safetensors", device="cpu") for name in ("one", "two"))
