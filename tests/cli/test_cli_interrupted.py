@@ -10,9 +10,9 @@ import time
 
 import numpy as np
 import pytest
+from commands import run
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load_file
-from test_cli import run
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="without SIGKILL and SIGINT")
 PRETRAIN, STEPS = 24, 8

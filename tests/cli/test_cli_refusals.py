@@ -140,18 +140,9 @@ WRONG = {
     "images to skip in a table": ((*CLUSTER, "--skip-broken"), "--skip-broken"),
     "features of text for numbers": ((*TRAIN, "--text-as", "counts"), "--text-as applies to text only, but known.csv"),
     "embedding model without embeddings": ((*TRAIN, "--embedding-model", "m"), "add --text-as embeddings or omit it"),
-    "shards without an engine": (
-        (*CLUSTER, "--workers", "2"),
-        "--workers applies to shards only: add --engine or omit",
-    ),
-    "a report of shards": ((*CLUSTER, "--engine", "local", "--report", "r"), "--report does not apply to shards"),
-    "shards without a folder": (
-        (*CLUSTER, "--engine", "local"),
-        "--engine writes labels to a folder: name it with --out",
-    ),
     "threads of several processes": (
         ("experiment", "table1", "--workers", "2", "--threads", "2"),
-        "--threads applies to one process: omit --workers or omit it",
+        "--threads applies to a single process: omit it, or --workers",
     ),
     "methods to render": (("experiment", "table1", "--methods", "x", "--render-only"), "--methods does not apply to"),
 }

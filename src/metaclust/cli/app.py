@@ -218,12 +218,15 @@ def cluster(
         "resume": resume,
     }
     if engine is None:
-        refuse(sharded, "applies to shards only: add --engine")
+        refuse(sharded, "applies to shards only: add --engine, or omit it")
         reading = {"label": label, "missing": missing, "on_error": "skip" if skip_broken else None}
         facts = cluster_data(trained, data, reading, Outputs(out, report, save, force))
     else:
         others = {"report": report, "save": save, "confidence": confidence, "label": label, "skip_broken": skip_broken}
-        refuse(others | {"missing": None if missing == "error" else missing}, "does not apply to shards: omit --engine")
+        refuse(
+            others | {"missing": None if missing == "error" else missing},
+            "does not apply to shards: omit it, or --engine",
+        )
         command = resume_command(["metaclust"], resume)
         facts = cluster_folder(trained, data, out, {"engine": engine, "force": force, **sharded}, command)
     show(facts, as_json)
@@ -301,9 +304,11 @@ def experiment(
     from metaclust.experiments.command import run_experiment
 
     if workers > 1:
-        refuse({"threads": threads}, "applies to one process: omit --workers")
+        refuse({"threads": threads}, "applies to a single process: omit it, or --workers")
     if render_only:
-        refuse({"methods": methods, "threads": threads}, "does not apply to tables and figures: omit --render-only")
+        refuse(
+            {"methods": methods, "threads": threads}, "does not apply to tables and figures: omit it, or --render-only"
+        )
     facts = run_experiment(
         name,
         dataset,
@@ -325,7 +330,7 @@ def refuse(options: dict[str, Any], why: str) -> None:
     """Raise an error for the first of the options that was given."""
     for name, value in options.items():
         if value is not None and value is not False:
-            raise ValueError(f"--{name.replace('_', '-')} {why} or omit it")
+            raise ValueError(f"--{name.replace('_', '-')} {why}")
 
 
 def resume_command(program: list[str], resume: bool) -> str:
