@@ -102,6 +102,19 @@ def test_a_line_that_is_due_after_the_end_is_not_printed(file: io.StringIO) -> N
     assert len(FakeTimer.made) == 1
 
 
+def test_the_time_passed_is_shown_until_the_time_left_is_known(file: io.StringIO) -> None:
+    clock = Clock()
+    with CountBar("learning the prior", 3, clock=clock) as bar:
+        for _ in range(2):
+            clock.now += 40.0
+            bar.advance()
+            go_off()
+    assert file.getvalue().splitlines()[1:3] == [
+        "metaclust: learning the prior 1/3, 40 s so far",
+        "metaclust: learning the prior 2/3, 40 s left",
+    ]
+
+
 def test_passes_over_rows_say_how_fast_they_are(file: io.StringIO) -> None:
     clock = Clock()
     with RowsBar(10_000, clock=clock) as bar:

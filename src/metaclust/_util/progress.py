@@ -123,10 +123,10 @@ class Bar:
         passed = self.clock() - self.started
         if self.ended:
             return f"{duration(passed)} in total"
-        if self.task.total is None:
-            return f"{duration(passed)} so far" if passed >= INTERVAL else ""
         left = self.task.time_remaining
-        return f"{duration(left)} left" if left else ""
+        if left:
+            return f"{duration(left)} left"
+        return f"{duration(passed)} so far" if passed >= INTERVAL else ""
 
     def _due(self) -> None:
         """Show the bar, or print a line and arrange for the next one."""
