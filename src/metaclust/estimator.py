@@ -20,8 +20,8 @@ from torch import Tensor
 from metaclust._util.checks import check_count
 from metaclust._util.devices import choose_device
 from metaclust._util.distributed import current
+from metaclust._util.progress import Waiting
 from metaclust._util.tensors import CheckpointError, versions
-from metaclust._util.waiting import Waiting
 from metaclust.data.inputs import as_rows, canonical_order, is_numeric_matrix
 from metaclust.data.preparation.prepare import (
     Preparation,

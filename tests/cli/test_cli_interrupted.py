@@ -1,4 +1,4 @@
-"""`metaclust train` that is killed or stopped: the command it printed goes on, to the very same weights."""
+"""`metaclust train` that is killed or interrupted: the command it printed resumes it, to the same weights."""
 
 import json
 import os
@@ -10,9 +10,9 @@ import time
 
 import numpy as np
 import pytest
+from commands import run
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load_file
-from test_cli import run
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="without SIGKILL and SIGINT")
 PRETRAIN, STEPS = 24, 8
@@ -95,8 +95,8 @@ class Training:
         except (OSError, SafetensorError):
             return -1
 
-    def told(self, before):
-        """The command that stands after ``before`` on the standard error."""
+    def command_after(self, before):
+        """The command that follows ``before`` on standard error."""
         (line,) = [line for line in self.errors.read_text().splitlines() if before in line]
         name, *arguments = shlex.split(line.partition(before)[2])
         assert name == "metaclust"
@@ -121,32 +121,32 @@ def assert_same_weights(path, expected):
     assert all(found[name].tobytes() == expected[name].tobytes() for name in expected)
 
 
-def test_a_killed_run_goes_on_by_the_command_it_printed_to_the_same_weights(training, expected):
+def test_a_killed_run_is_resumed_by_the_command_it_printed_to_the_same_weights(training, expected):
     assert training.stop(signal.SIGKILL, after=2) == -signal.SIGKILL
     assert 2 <= training.steps() < PRETRAIN + STEPS
     assert not training.out.exists()
-    arguments = training.told("If this is interrupted, go on with: ")
+    arguments = training.command_after("If this is interrupted, resume with: ")
     command = [sys.executable, "-m", "metaclust", *arguments]
     done = subprocess.run(command, cwd=training.folder, env=environment(), capture_output=True, text=True)  # noqa: S603
     assert done.returncode == 0, done.stderr
     assert_same_weights(training.out, expected)
     assert not training.kept.exists()
-    # The command to go on with is the same after it has gone on.
-    assert f"go on with: {shlex.join(['metaclust', *arguments])}\n" in done.stderr
+    # The command is the same after the run was resumed.
+    assert f"resume with: {shlex.join(['metaclust', *arguments])}\n" in done.stderr
 
 
-def test_control_c_says_how_to_go_on_and_keeps_the_run(training, expected, monkeypatch):
+def test_control_c_says_how_to_resume_and_keeps_the_run(training, expected, monkeypatch):
     assert training.stop(signal.SIGINT, after=PRETRAIN + 2) == 130
     assert not training.out.exists()
     assert training.steps() >= PRETRAIN + 2
     assert "Traceback" not in training.errors.read_text()
-    arguments = training.told("Stopped. Nothing is lost up to the last checkpoint; go on with: ")
+    arguments = training.command_after("Interrupted. The last checkpoint is kept; resume with: ")
     assert arguments[-1] == "--resume"
     monkeypatch.chdir(training.folder)
 
     code, _, err = run(*arguments[:-1])
     assert code == 2
-    assert "holds a run that was interrupted: go on with --resume, or start anew with --force" in err
+    assert "holds an interrupted run: add --resume to continue it or --force to restart" in err
     code, _, err = run(*arguments, "--seed", 1)
     assert code == 2
     assert "belongs to a run with other settings (pretraining.seed, tasks.seed, training.seed)" in err
@@ -156,7 +156,7 @@ def test_control_c_says_how_to_go_on_and_keeps_the_run(training, expected, monke
     assert not training.kept.exists()
 
 
-def test_with_force_an_interrupted_run_is_started_anew(data, expected, tmp_path):
+def test_with_force_an_interrupted_run_is_restarted(data, expected, tmp_path):
     kept = tmp_path / "m.safetensors.run"
     kept.mkdir()
     (kept / "checkpoint.safetensors").write_bytes(b"what is left of a run")

@@ -78,7 +78,7 @@ WRONG = {
     "wide line": (("train", "wide.csv", "--out", "o", *SHORT), "line 11 has 4 cells, the header 3"),
     "empty cell": (("train", "gap.csv", "--out", "o", *SHORT), "gap.csv: row 9 (counting from 0)"),
     "one category": (("train", "one.csv", "--out", "o", *SHORT), "one.csv has 1 categories"),
-    "folder of the model": (("train", "known.csv", "--out", "no/o"), "the folder no is not there; create it first"),
+    "folder of the model": (("train", "known.csv", "--out", "no/o"), "the folder no does not exist; create it first"),
     "model is a folder": (("train", "known.csv", "--out", "pictures"), "pictures is a folder: give the path of a file"),
     "no clusters": ((*TRAIN, "--max-clusters", "0"), "max_clusters=0: it must be a whole number of 1 or more"),
     "fewer steps than none": ((*TRAIN, "--steps", "-1"), "steps=-1: it must be a whole number of 0 or more"),
@@ -107,10 +107,16 @@ WRONG = {
         "pictures is a folder, which is read as images, not as vectors: give a file of vectors",
     ),
     "numbers for text": (("cluster", "words.safetensors", "other.csv"), "other.csv"),
-    "ending of the table": ((*CLUSTER, "--out", "c.xlsx"), "--out c.xlsx: give it the ending .csv, .jsonl, .parquet"),
-    "folder of the table": ((*CLUSTER, "--out", "no/c.csv"), "cannot write no/c.csv: the folder no is not there"),
-    "folder of the report": ((*CLUSTER, "--report", "no/r.html"), "cannot write no/r.html: the folder no is not there"),
-    "folder of the clustering": ((*CLUSTER, "--save", "no/s"), "cannot write no/s: the folder no is not there"),
+    "ending of the table": (
+        (*CLUSTER, "--out", "c.xlsx"),
+        "--out c.xlsx: use one of the extensions .csv, .jsonl, .parquet",
+    ),
+    "folder of the table": ((*CLUSTER, "--out", "no/c.csv"), "cannot write no/c.csv: the folder no does not exist"),
+    "folder of the report": (
+        (*CLUSTER, "--report", "no/r.html"),
+        "cannot write no/r.html: the folder no does not exist",
+    ),
+    "folder of the clustering": ((*CLUSTER, "--save", "no/s"), "cannot write no/s: the folder no does not exist"),
     "no clusters of the new": ((*CLUSTER, "--max-clusters", "0"), "max_clusters=0: it must be a whole number"),
     "no rows in a cluster": ((*CLUSTER, "--min-cluster-size", "0"), "min_cluster_size=0: it must be a whole number"),
     "no starts": ((*CLUSTER, "--restarts", "0"), "restarts=0: it must be a whole number of 1 or more"),
@@ -122,16 +128,23 @@ WRONG = {
     "fewer tasks than none": ((*EVALUATE, "--tasks", "-1"), "--tasks -1: it must be 0 or more"),
     "tasks of one category": (
         ("evaluate", "model.safetensors", "one.csv", "--label", "kind", "--tasks", "2"),
-        "a task needs two categories or more: one.csv has 1",
+        "a task needs two or more categories: one.csv has 1",
     ),
     "folder of the report of the demo": (
         ("demo", "--out", "no/d.html"),
-        "cannot write no/d.html: the folder no is not",
+        "cannot write no/d.html: the folder no does not",
     ),
     "data without labels": (("train", "unlabelled.csv", "--out", "o"), "--label"),
-    "one cluster for tasks": ((*EVALUATE, "--tasks", "2", "--max-clusters", "1"), "max-clusters 1"),
+    "one cluster for tasks": ((*EVALUATE, "--tasks", "2", "--max-clusters", "1"), "max-clusters is 1"),
     "one file for two": ((*CLUSTER, "--out", "c.csv", "--save", "c.csv"), "c.csv"),
     "images to skip in a table": ((*CLUSTER, "--skip-broken"), "--skip-broken"),
+    "features of text for numbers": ((*TRAIN, "--text-as", "counts"), "--text-as applies to text only, but known.csv"),
+    "embedding model without embeddings": ((*TRAIN, "--embedding-model", "m"), "add --text-as embeddings or omit it"),
+    "threads of several processes": (
+        ("experiment", "table1", "--workers", "2", "--threads", "2"),
+        "--threads applies to a single process: omit it, or --workers",
+    ),
+    "methods to render": (("experiment", "table1", "--methods", "x", "--render-only"), "--methods does not apply to"),
 }
 
 
@@ -187,7 +200,7 @@ def test_a_file_that_is_there_is_refused_before_any_work(command, folder, monkey
     target(command).write_bytes(b"mine")
     code, out, err = run(*command)
     assert (code, out) == (2, "")
-    assert err == f"metaclust: {target(command)} is there already: give another path, or --force to overwrite it\n"
+    assert err == f"metaclust: {target(command)} already exists: choose another path or add --force to overwrite it\n"
     assert target(command).read_bytes() == b"mine"
 
 
@@ -263,7 +276,7 @@ def test_settings_are_refused_before_the_data_are_read(option, message, folder, 
     assert message in err
 
 
-def test_resuming_where_there_is_no_run_is_said(folder):
+def test_resuming_without_a_run_starts_a_new_one_and_says_so(folder):
     code, _, err = run(*TRAIN, "--resume")
     assert code == 0
-    assert "There is no run to go on with in o.safetensors.run: this one starts anew." in err
+    assert "There is no run to resume in o.safetensors.run: starting a new one." in err

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 
@@ -11,7 +12,7 @@ import pytest
 from commands import run, write_numbers
 from PIL import Image
 
-from metaclust import Clustering, MetaClusterer, read_data
+from metaclust import Clustering, DataWarning, MetaClusterer, read_data
 
 WORDS = [
     "river",
@@ -96,7 +97,7 @@ def test_train_writes_a_model_and_says_what_it_learned_from(trained):
     assert facts["categories"] == 7
     assert facts["rows"] == len(read_data(trained.known, progress=False))
     assert MetaClusterer.load(trained.model).categories_ == [f"k{i}" for i in range(7)]
-    assert "If this is interrupted, go on with: metaclust train" in err
+    assert "If this is interrupted, resume with: metaclust train" in err
     assert not trained.model.with_name(f"{trained.model.name}.run").exists()
 
 
@@ -200,7 +201,7 @@ def test_train_is_told_which_columns_to_use(numbers, tmp_path):
     assert (model.max_clusters, model.seed, model.pretrain_steps, model.steps) == (4, 3, 1, 0)
 
 
-def test_quiet_commands_print_nothing_on_the_standard_error(numbers, tmp_path):
+def test_quiet_commands_print_nothing_on_standard_error(numbers, tmp_path):
     settings = ("--choose", "bound", "--pretrain-steps", 1, "--steps", 1, *numbers.label)
     for command in (
         ("train", numbers.known, "--out", tmp_path / "m.safetensors", *settings),
@@ -212,14 +213,57 @@ def test_quiet_commands_print_nothing_on_the_standard_error(numbers, tmp_path):
         assert out.endswith("\n")
 
 
-def test_remarks_are_on_the_standard_error_and_facts_on_the_standard_output(numbers):
+@pytest.mark.filterwarnings("default::metaclust.DataWarning")
+def test_the_examples_of_the_help_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, categories in (("tickets", range(7)), ("new", range(7, 11)), ("labelled", range(7, 11))):
+        texts = pl.read_ndjson(write_texts(tmp_path / "texts.jsonl", categories))
+        texts.rename({"kind": "topic"}).write_csv(f"{name}.csv")
+    (tmp_path / "shards").mkdir()
+    pl.read_csv("new.csv").write_parquet("shards/part-0.parquet")
+    short = ("--pretrain-steps", 5, "--steps", 1, "--encoder", "network", "--choose", "bound")
+    for command in (("train",), ("data", "show"), ("cluster",), ("evaluate",)):
+        for line in run(*command, "--help").out.partition("Example")[2].splitlines():
+            start, name, arguments = line.partition("metaclust ")
+            if name and "torchrun" not in start:
+                printed = run(*shlex.split(arguments), *(short if command == ("train",) else ()))
+                assert printed.code == 0, printed.err
+    written = {path.name for path in tmp_path.iterdir()}
+    assert {"tickets.safetensors", "clusters.csv", "clusters.html", "labels"} <= written
+
+
+def test_quiet_suppresses_warnings_and_only_where_it_is_given(numbers):
+    command = ("cluster", numbers.model, numbers.new, "--max-clusters", 2)
+    assert run(*command, "-q").err == ""
+    # Here warnings are errors, unless a quiet command has changed that for good.
+    with pytest.raises(DataWarning, match="all 2 clusters are in use"):
+        run(*command)
+
+
+def test_steps_that_are_not_given_are_those_of_the_estimator(numbers, tmp_path, monkeypatch):
+    given = []
+    monkeypatch.setattr(MetaClusterer, "fit", lambda self, *_, **__: given.append(self.get_params()) or self)
+    monkeypatch.setattr(MetaClusterer, "save", lambda *_: pytest.fail("stop here"))
+    for options in ((), ("--steps", 3), ("--pretrain-steps", 0)):
+        with pytest.raises(pytest.fail.Exception, match="stop here"):
+            run("train", numbers.known, *numbers.label, "--out", tmp_path / "m", *options, "-q")
+    default = MetaClusterer().get_params()
+    names = ("pretrain_steps", "steps", "text", "seed")
+    assert [{name: one[name] for name in names if one[name] != default[name]} for one in given] == [
+        {},
+        {"steps": 3},
+        {"pretrain_steps": 0},
+    ]
+
+
+def test_messages_are_on_standard_error_and_results_on_standard_output(numbers):
     code, out, err = run("cluster", numbers.model, numbers.new)
     assert code == 0
     assert "40 vectors of 4; numbers from columns 'a', 'b', 'c', 'd'" in err
     assert [line.split()[0] for line in out.splitlines()] == ["clusters", "rows", "sizes", "unsure"]
 
 
-def test_a_full_house_of_clusters_is_a_remark_without_lines_of_code(numbers):
+def test_a_warning_is_one_line_without_source_code(numbers):
     """In a process of its own: here warnings are errors."""
     command = [sys.executable, "-m", "metaclust", "cluster", numbers.model, numbers.new, "--max-clusters", "2"]
     done = subprocess.run(command, check=True, capture_output=True, text=True)  # noqa: S603

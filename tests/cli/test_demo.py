@@ -8,11 +8,11 @@ from commands import run
 
 from metaclust.cli import demo
 
-RIVALS = ("KMeans, K by silhouette", "HDBSCAN", "BayesianGaussianMixture")
+BASELINES = ("KMeans, K by silhouette", "HDBSCAN", "BayesianGaussianMixture")
 METHODS = [
     "metaclust",
-    *(f"{name}, on pixels" for name in RIVALS),
-    *(f"{name}, on metaclust's representations" for name in RIVALS),
+    *(f"{name}, on pixels" for name in BASELINES),
+    *(f"{name}, on metaclust's representations" for name in BASELINES),
 ]
 pytestmark = pytest.mark.filterwarnings("default::metaclust.DataWarning")
 
@@ -40,7 +40,7 @@ def test_the_demo_compares_the_methods_on_the_same_piles_and_writes_a_report(tmp
         shown = re.search(rf"{re.escape(method)} +│ +(\S+) +│ +(\S+) ", printed)
         assert shown is not None
         assert shown.groups() == (f"{result.ari.mean():.3f}", f"{result.k_error:.2f}")
-    assert f"The report: {report.resolve()}\n" in printed
+    assert f"Report: {report.resolve()}\n" in printed
     assert errors == ""
     assert report.read_text(encoding="utf-8").lstrip().lower().startswith("<!doctype html>")
 

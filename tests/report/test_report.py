@@ -20,10 +20,10 @@ from metaclust.data.rows import DataError, Rows
 from metaclust.inference.result import Clustering, Start
 from metaclust.mixture.components import Components
 from metaclust.report import projection, write_report
-from metaclust.report.apart import Table, words_apart
-from metaclust.report.headline import alternatives, figures, sureness
+from metaclust.report.distinctive import ColumnStatistics, distinctive_words
+from metaclust.report.headline import alternatives, certainty, metrics
 from metaclust.report.palette import colours
-from metaclust.report.projection import places, thinned
+from metaclust.report.projection import positions, sampled
 
 HOSTILE = ["<script>alert(1)</script>", '"></td><img src=x onerror=alert(1)>', "</script><!-- \u2028 & {{ 7 * 7 }}"]
 
@@ -124,7 +124,7 @@ def report(tmp_path):
 @pytest.fixture
 def _quick_map(monkeypatch):
     """Principal components in place of t-SNE, for tests that do not look at the map."""
-    monkeypatch.setattr(projection, "FEWEST_FOR_TSNE", 10**9)
+    monkeypatch.setattr(projection, "MIN_ROWS_FOR_TSNE", 10**9)
 
 
 def pixels(uri):
@@ -184,18 +184,29 @@ def test_any_kind_of_rows_few_or_many_is_reported(report, kind, rows, n, k):
     assert ("row-" in page.one(id="cluster-0")["text"]) == (not rows or kind == "vectors")
 
 
-def test_no_row_in_a_cluster_is_said(report):
+@pytest.mark.usefixtures("_without_type_checks")
+def test_rows_of_an_unknown_kind_are_shown_by_their_ids(report):
+    clustering = made(40, 4)
+    page = report(with_values(clustering, [b"\x00\x01"] * 40, kind="sounds"))
+    assert page.one(class_="eyebrow")["text"] == "things.csv: sounds"
+    shown = {item["text"] for item in page.all("span", class_="text")}
+    assert len(shown) > 20
+    assert shown <= set(clustering.ids)
+    assert [page.map[part] for part in ("text", "sheets", "numbers", "columns")] == [None, None, None, []]
+
+
+def test_an_empty_cluster_is_pointed_out(report):
     clustering = made(40, 3)
     labels = np.where(clustering.labels == 2, 1, clustering.labels)
     page = report(replace(clustering, labels=labels, about={**clustering.about, "assigned": True}))
-    assert "No row was put into this cluster" in page.one(id="cluster-2")["text"]
+    assert "No row is assigned to this cluster" in page.one(id="cluster-2")["text"]
     assert "found in other rows" in page.one(class_="headline")["text"]
 
 
 def test_rows_without_known_categories_have_no_scores_and_no_table(report):
     page = report(made(categories=False))
     assert not page.all(class_="cross")
-    assert [figure["text"] for figure in page.all("dt") if figure["text"] in ("ARI", "NMI", "ACC", "K error")] == []
+    assert [term["text"] for term in page.all("dt") if term["text"] in ("ARI", "NMI", "ACC", "K error")] == []
     assert page.map["category"] is None
 
 
@@ -276,7 +287,7 @@ def test_an_existing_file_is_kept_unless_forced(tmp_path):
 
 
 def test_a_place_that_cannot_be_written_is_refused(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"nowhere is not there; create it first"):
+    with pytest.raises(FileNotFoundError, match=r"nowhere does not exist; create it first"):
         write_report(made(), tmp_path / "nowhere" / "report.html")
     with pytest.raises(IsADirectoryError, match="it is a folder"):
         write_report(made(), tmp_path, force=True)
@@ -374,10 +385,10 @@ def test_large_colour_pictures_are_made_small_and_keep_their_proportions(report)
 def test_thinning_keeps_every_cluster_and_the_proportions():
     sizes = np.array([40_000, 9_000, 900, 60, 30, 8, 2])
     labels = np.random.default_rng(0).permutation(np.repeat(np.arange(7), sizes)).astype(np.int64)
-    rows = thinned(labels, 3000)
+    rows = sampled(labels, 3000)
     kept = np.bincount(labels[rows], minlength=7)
     assert len(rows) == len(set(rows.tolist())) == 3000
-    assert np.array_equal(rows, thinned(labels, 3000))
+    assert np.array_equal(rows, sampled(labels, 3000))
     assert kept[5:].tolist() == [8, 2]
     assert kept.min() >= 2
     assert kept[3] >= 20
@@ -385,27 +396,27 @@ def test_thinning_keeps_every_cluster_and_the_proportions():
     assert kept[0] / kept[1] == pytest.approx(40 / 9, rel=0.05)
     # Drawn from all over the cluster, not from its beginning.
     assert np.median(rows[labels[rows] == 0]) == pytest.approx(len(labels) / 2, rel=0.1)
-    assert np.array_equal(thinned(labels[:50], 50), np.arange(50))
+    assert np.array_equal(sampled(labels[:50], 50), np.arange(50))
 
 
 def test_fewer_places_than_clusters_give_one_row_of_each():
     labels = np.repeat(np.arange(50), 3).astype(np.int64)
-    assert np.array_equal(np.bincount(labels[thinned(labels, 10)]), np.ones(50))
+    assert np.array_equal(np.bincount(labels[sampled(labels, 10)]), np.ones(50))
 
 
 def test_few_or_equal_or_one_dimensional_rows_are_placed_by_principal_components():
     rng = np.random.default_rng(0)
     few = rng.normal(size=(9, 4)).astype(np.float32)
-    found, method = places(few)
+    found, method = positions(few)
     assert method == "principal components"
     expected = PCA(2).fit_transform(few.astype(np.float64))
     np.testing.assert_allclose(np.abs(found), np.abs(expected), atol=1e-6)
     for rows in (np.ones((30, 4), np.float32), rng.normal(size=(30, 1)).astype(np.float32), few[:1], few[:2]):
-        found, method = places(rows)
+        found, method = positions(rows)
         assert method == "principal components"
         assert found.shape == (len(rows), 2)
         assert np.isfinite(found).all()
-    assert places(rng.normal(size=(30, 4)).astype(np.float32))[1] == "t-SNE"
+    assert positions(rng.normal(size=(30, 4)).astype(np.float32))[1] == "t-SNE"
 
 
 def test_equal_rows_are_in_the_middle_of_the_map(report):
@@ -416,7 +427,7 @@ def test_equal_rows_are_in_the_middle_of_the_map(report):
 
 def test_long_texts_are_cut_on_the_map_and_that_is_said(report):
     clustering = made(12, 2)
-    said = "Of long texts the first 300 characters are shown and searched"
+    said = "Only the first 300 characters of long texts are shown and searched"
     assert said not in report(clustering).one(id="map-panel")["text"]
     page = report(with_values(clustering, [*clustering.rows.values[:-1], "many words " * 1000]))
     assert said in page.one(id="map-panel")["text"]
@@ -425,10 +436,10 @@ def test_long_texts_are_cut_on_the_map_and_that_is_said(report):
     assert page.map["text"][-1].endswith("…")
 
 
-# What sets clusters apart
+# Distinctive features
 
 
-def test_words_that_set_apart_are_those_of_a_count_by_hand(report):
+def test_distinctive_words_are_those_of_a_count_by_hand(report):
     rng = np.random.default_rng(1)
     labels = np.sort(rng.integers(0, 3, 90)).astype(np.int64)
     vocabulary = [f"{letter}{letter}{i}" for letter in "abcdef" for i in range(4)]
@@ -436,7 +447,7 @@ def test_words_that_set_apart_are_those_of_a_count_by_hand(report):
     for label in labels:
         weights = np.where(np.arange(24) // 8 == label, 4.0, 1.0)
         texts.append("x, A " + " ".join(rng.choice(vocabulary, 6, p=weights / weights.sum())).upper())
-    for cluster, words in enumerate(words_apart(texts, labels, 3, most=5)):
+    for cluster, words in enumerate(distinctive_words(texts, labels, 3, most=5)):
         inside = [set(text.lower().split()) for text, label in zip(texts, labels, strict=True) if label == cluster]
         outside = [set(text.lower().split()) for text, label in zip(texts, labels, strict=True) if label != cluster]
         scores = {}
@@ -463,7 +474,7 @@ def test_words_of_a_card_come_from_its_own_texts_and_never_have_one_letter(repor
     ]
 
 
-def test_columns_that_set_apart_are_those_of_a_mean_by_hand_with_and_without_gaps():
+def test_distinctive_columns_are_those_of_a_mean_by_hand_with_and_without_gaps():
     rng = np.random.default_rng(2)
     labels = np.sort(rng.integers(0, 3, 80)).astype(np.int64)
     values = rng.normal(size=(80, 7)) * np.arange(1, 8) + 50 * (rng.random((80, 7)) < 0.2)
@@ -472,15 +483,15 @@ def test_columns_that_set_apart_are_those_of_a_mean_by_hand_with_and_without_gap
     gaps = values.copy()
     gaps[rng.random((80, 7)) < 0.2] = np.nan
     for rows in (values, gaps):
-        table = Table.of(rows.astype(np.float32), labels, 3)
+        table = ColumnStatistics.of(rows.astype(np.float32), labels, 3)
         for cluster in range(3):
             away = (np.nanmean(rows[labels == cluster], 0) - np.nanmean(rows, 0)) / np.nanstd(rows, 0).clip(1e-9)
             away[3] = 0
-            found = table.apart(cluster, 4)
-            assert [column.number for column in found] == np.argsort(-np.abs(away))[:4].tolist()
-            assert [column.deviations for column in found] == pytest.approx(away[[c.number for c in found]], rel=1e-4)
+            found = table.distinctive(cluster, 4)
+            assert [column.index for column in found] == np.argsort(-np.abs(away))[:4].tolist()
+            assert [column.deviations for column in found] == pytest.approx(away[[c.index for c in found]], rel=1e-4)
     thin = np.where(rng.random((80, 7)) < 0.7, 0, values).astype(np.float32)
-    dense, same = Table.of(thin, labels, 3), Table.of(sparse.csr_array(thin), labels, 3)
+    dense, same = ColumnStatistics.of(thin, labels, 3), ColumnStatistics.of(sparse.csr_array(thin), labels, 3)
     np.testing.assert_allclose(same.means, dense.means, rtol=1e-6)
     np.testing.assert_allclose(same.deviation, dense.deviation, rtol=1e-6)
 
@@ -533,7 +544,7 @@ def test_the_table_counts_rows_and_names_the_largest_forty_categories(report):
     page = report(replace(clustering, categories=[f"c{i:02}" for i in numbers]))
     table = page.one(class_="cross")["text"]
     assert (
-        "The 40 largest categories are shown, 15 smaller ones are left out"
+        "The 40 largest categories are shown; 15 smaller ones are omitted"
         in page.elements[page.elements.index(page.one(id="table-title")) + 1]["text"]
     )
     start = page.elements.index(page.one(class_="cross"))
@@ -552,48 +563,54 @@ def test_scores_are_those_of_the_clustering_and_explained(report):
     rng = np.random.default_rng(0)
     clustering = replace(made(200, 4), threshold=0.7, categories=[f"c{i}" for i in rng.integers(0, 6, 200)])
     scores = clustering.scores()
-    shown = {figure.name: figure for figure in figures(clustering)}
+    shown = {metric.name: metric for metric in metrics(clustering)}
     assert shown["ARI"].value == f"{scores['ari']:.2f}"
     assert shown["NMI"].value == f"{scores['nmi']:.2f}"
     assert shown["ACC"].value == f"{scores['acc']:.2f}"
     assert shown["K error"].value == "\N{MINUS SIGN}2"
     assert 10 < clustering.unsure.sum() < 190
-    assert shown["Unsure"].what == f"{clustering.unsure.sum()} rows below 70% confidence"
+    assert shown["Unsure"].description == f"{clustering.unsure.sum()} rows below 70% confidence"
     chance = replace(made(40, 2), categories=["ab"[i % 2] for i in range(40)])
     assert -0.05 < chance.scores()["ari"] < 0
-    assert figures(chance)[2].value in ("\N{MINUS SIGN}0.02", "\N{MINUS SIGN}0.03")
+    assert metrics(chance)[2].value in ("\N{MINUS SIGN}0.02", "\N{MINUS SIGN}0.03")
     titles = [element["title"] for element in report(clustering).all("div") if "title" in element]
-    assert titles == [figure.meaning for figure in shown.values()]
+    assert titles == [metric.explanation for metric in shown.values()]
 
 
 @pytest.mark.parametrize(
     ("starts", "expected"),
     [
-        ([(8, -10)] * 7 + [(7, -160), (7, -70), (9, -500)], "7 of 10 starts found 8 clusters; the next best answer, 7"),
+        (
+            [(8, -10)] * 7 + [(7, -160), (7, -70), (9, -500)],
+            "7 of 10 candidates have 8 clusters; the next best number, 7 clusters",
+        ),
         ([(8, -10), (7, -70)], "clusters, fits worse by 0.60 per row."),
-        ([(8, -10), (1, -10.5)], "the next best answer, 1 cluster, fits worse by less than 0.01 per row."),
-        ([(8, -10)] * 3, "All 3 starts found 8 clusters."),
-        ([(8, -10)], "The only start found 8 clusters, so there is no other answer to compare with."),
-        ([(10, -10), (8, -20)], "Of the 10 clusters of the best start 8 are left"),
+        (
+            [(8, -10), (1, -10.5)],
+            "1 of 2 candidates has 8 clusters; the next best number, 1 cluster, fits worse by less than 0.01 per row.",
+        ),
+        ([(8, -10)] * 3, "All 3 candidates have 8 clusters."),
+        ([(8, -10)], "The only candidate has 8 clusters, so there is nothing to compare it with."),
+        ([(10, -10), (8, -20)], "Of the 10 clusters of the best candidate, 8 are left"),
         ([], ""),
     ],
 )
 def test_how_sure_the_number_of_clusters_is_in_words(starts, expected):
     clustering = made(100, 8, starts=tuple(Start(k, float(bound)) for k, bound in starts))
-    assert expected in " ".join(sureness(clustering))
+    assert expected in " ".join(certainty(clustering))
 
 
 def test_clusters_that_are_all_in_use_are_pointed_out():
     said = "All 8 clusters that were allowed are in use"
-    assert said in " ".join(sureness(made(100, 8, about={"max_clusters": 8})))
-    assert said not in " ".join(sureness(made(100, 8, about={"max_clusters": 9})))
+    assert said in " ".join(certainty(made(100, 8, about={"max_clusters": 8})))
+    assert said not in " ".join(certainty(made(100, 8, about={"max_clusters": 9})))
 
 
 def test_rows_that_were_assigned_are_not_what_the_bounds_are_divided_by():
     starts = (Start(3, -100.0), Start(4, -130.0))
-    assert alternatives(made(60, 3, starts=starts))[1].words == "4 clusters: worse by 0.50 per row (1 start)"
+    assert alternatives(made(60, 3, starts=starts))[1].words == "4 clusters: worse by 0.50 per row (1 candidate)"
     assigned = made(60, 3, starts=starts, about={"assigned": True})
-    assert alternatives(assigned)[1].words == "4 clusters: worse by 30 in all (1 start)"
+    assert alternatives(assigned)[1].words == "4 clusters: worse by 30 in total (1 candidate)"
 
 
 # Colours

@@ -91,7 +91,7 @@ def test_a_killed_driver_goes_on_from_the_last_finished_pass(
     out = tmp_path / "out"
     done = subprocess.run([sys.executable, tmp_path / "driver.py", shards, out], check=False)  # noqa: S603
     assert done.returncode == -signal.SIGKILL
-    with pytest.raises(FileExistsError, match=r"holds a run that was interrupted: go on with --resume \(resume=True\)"):
+    with pytest.raises(FileExistsError, match=r"holds an interrupted run: continue it with --resume \(resume=True\)"):
         cluster_shards(InfiniteGaussianMixture(**SETTINGS), shards, out, engine=engine)
     with pytest.raises(CheckpointError, match=r"belongs to a fit with other settings \(max_components\)"):
         cluster_shards(InfiniteGaussianMixture(9, max_iter=7, tol=0), shards, out, engine=engine, resume=True)
@@ -100,7 +100,7 @@ def test_a_killed_driver_goes_on_from_the_last_finished_pass(
     assert told.phases == ["pass 5", "pass 6", "pass 7", "labels"]
     assert result.bound == expected[0].bound
     assert result.labels().collect().equals(expected[1])
-    with pytest.raises(FileExistsError, match="holds a finished clustering: start anew with --force"):
+    with pytest.raises(FileExistsError, match="holds a finished clustering: restart with --force"):
         cluster_shards(InfiniteGaussianMixture(**SETTINGS), shards, out, engine=engine, resume=True)
 
 

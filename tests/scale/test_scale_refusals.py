@@ -34,13 +34,13 @@ def some(tmp_path: Path) -> Path:
         ({"workers": 2, "address": "tcp://a:1"}, ValueError, "workers=2: the cluster at address='tcp://a:1' has its"),
         ({"on_bad_shard": "ignore"}, ValueError, "on_bad_shard='ignore': choose 'stop' or 'skip'"),
         ({"max_clusters": 3}, ValueError, "max_clusters=3 is a model's: a mixture has max_components"),
-        ({"ids": "a"}, ValueError, "ids='a': .npy shards have no columns; leave it out"),
+        ({"ids": "a"}, ValueError, "ids='a': .npy shards have no column names; omit it"),
         ({"columns": "a"}, TypeError, "columns='a': give a list of names"),
         ({"estimator": InfiniteGaussianMixture(batch_rows=9)}, ValueError, "batch_rows=9: shards are gone through"),
         ({"estimator": InfiniteGaussianMixture(0)}, ValueError, "max_components=0: it must be a whole number"),
         ({"estimator": np.mean}, TypeError, "give a fitted MetaClusterer or an InfiniteGaussianMixture"),
         ({"estimator": MetaClusterer()}, ValueError, "not fitted yet"),
-        ({"shards": "nowhere"}, NotADirectoryError, "shards='nowhere' is not there: give a folder of .npy or .parquet"),
+        ({"shards": "nowhere"}, NotADirectoryError, "shards='nowhere' does not exist: give a folder of .npy or"),
         ({"shards": 3}, TypeError, "shards is int: give a folder of .npy or .parquet files"),
         ({"shards": []}, DataError, "shards is an empty list: give the paths"),
         ({"shards": ["a.csv"]}, DataError, "shards has 'a.csv': shards are .npy or .parquet files"),
@@ -86,11 +86,11 @@ def test_a_folder_of_other_files_is_never_written_over(some: Path, tmp_path: Pat
     mixture, out = InfiniteGaussianMixture(3), tmp_path / "out"
     out.mkdir()
     (out / "mine.parquet").write_text("precious")
-    with pytest.raises(FileExistsError, match="holds other files: give a folder that is empty or not there"):
+    with pytest.raises(FileExistsError, match="holds other files: give an empty or a new folder"):
         cluster_shards(mixture, some, out, engine="local", force=True)
-    with pytest.raises(ValueError, match="is the folder of the shards: give the labels another"):
+    with pytest.raises(ValueError, match="is the folder of the shards: choose another one for the labels"):
         cluster_shards(mixture, some, some, engine="local", force=True)
-    with pytest.raises(FileNotFoundError, match=r"the folder .*nowhere is not there; create it"):
+    with pytest.raises(FileNotFoundError, match=r"nowhere does not exist; create it first"):
         cluster_shards(mixture, some, tmp_path / "nowhere" / "out", engine="local")
     with pytest.raises(NotADirectoryError, match=r"mine.parquet' is a file: give a folder for the labels"):
         cluster_shards(mixture, some, out / "mine.parquet", engine="local")
@@ -123,7 +123,7 @@ def test_the_command_clusters_a_folder_of_shards(model_file: Path, some: Path, t
     assert "rows/s" in err
     code, _, err = run(*command)
     assert code == 2
-    assert "labels holds a finished clustering: start anew with --force" in err
+    assert "labels holds a finished clustering: restart with --force" in err
 
 
 def test_the_command_goes_on_without_bad_shards(model_file: Path, some: Path, tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_the_command_goes_on_without_bad_shards(model_file: Path, some: Path, tm
     command = ("cluster", model_file, some, "--engine", "local", "--out", tmp_path / "labels", "--quiet", "--json")
     code, _, err = run(*command)
     assert code == 2
-    assert "1.npy is no .npy file of rows" in err
+    assert "1.npy is not a .npy file of rows" in err
     assert "--skip-bad-shards" in err
     code, out, _ = run(*command, "--skip-bad-shards")
     assert code == 0
@@ -141,14 +141,20 @@ def test_the_command_goes_on_without_bad_shards(model_file: Path, some: Path, tm
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--workers", "2"), "--workers is for shards: give --engine, too"),
-        (("--resume",), "--resume is for shards: give --engine, too"),
-        (("--skip-bad-shards",), "--skip-bad-shards is for shards"),
-        (("--engine", "dask"), "--engine writes labels to a folder: give it as --out"),
+        (("--workers", "2"), "--workers applies to shards only: add --engine"),
+        (("--resume",), "--resume applies to shards only: add --engine"),
+        (("--skip-bad-shards",), "--skip-bad-shards applies to shards only"),
+        (("--engine", "dask"), "--engine writes labels to a folder: name it with --out"),
         (("--engine", "spark", "--out", "o"), "engine='spark': choose one of ('dask', 'local')"),
         (("--engine", "dask", "--workers", "0", "--out", "o"), "workers=0: it must be a whole number of 1 or more"),
-        (("--engine", "local", "--out", "o", "--report", "r.html"), "--report has no meaning with --engine"),
-        (("--engine", "local", "--out", "o", "--missing", "drop"), "--missing has no meaning with --engine"),
+        (
+            ("--engine", "local", "--out", "o", "--report", "r.html"),
+            "--report does not apply to shards: omit it, or --engine",
+        ),
+        (
+            ("--engine", "local", "--out", "o", "--missing", "drop"),
+            "--missing does not apply to shards: omit it, or --engine",
+        ),
     ],
 )
 def test_options_that_do_not_go_together_are_told(

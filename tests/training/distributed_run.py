@@ -103,7 +103,7 @@ def normalisation(among):
     (z * weight[part.slice]).sum().backward()
     among.sum_gradients(encoder, {})
     gradients = {f"gradient.{name}": value.grad for name, value in encoder.named_parameters()}
-    rows = {"z": among.whole(z.detach(), part), "x": among.whole(own.grad, part)}
+    rows = {"z": among.gather(z.detach(), part), "x": among.gather(own.grad, part)}
     return {**rows, **gradients, **encoder.state_dict()}
 
 

@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from metaclust import MetaClusterer, cli
-from metaclust._util.distributed import ALONE, Part, Processes, current, own_device, process_group, started_with
+from metaclust._util.distributed import ALONE, Part, Processes, current, launch_command, own_device, process_group
 from metaclust.model.layers import SharedBatchNorm2d
 
 TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-8}
@@ -38,10 +38,10 @@ def together(*arguments):
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory):
-    """The folder of what two processes made of everything in `processes_run`, and how they ended."""
+    """The folder of what two processes made of everything in `distributed_run`, and how they ended."""
     place = tmp_path_factory.mktemp("processes")
     with pytest.raises(StoppedError):
-        processes_run.run(RESUMED, place / "begun with one", stop=True)
+        distributed_run.run(RESUMED, place / "begun with one", stop=True)
     done = together(distributed_run.__file__, place)
     assert (place / "kept.json").exists(), done.stderr
     return place, done
@@ -59,7 +59,7 @@ def alone(tmp_path_factory):
 
     def run(case):
         if case not in done:
-            done[case] = processes_run.run(case, place / case)[0]
+            done[case] = distributed_run.run(case, place / case)[0]
         return place / case, done[case]
 
     return run
@@ -82,7 +82,7 @@ def assert_same(one, other, tolerance):
 @pytest.mark.parametrize("case", CASES)
 def test_two_processes_give_the_weights_and_the_validation_of_one(folder, alone, case):
     one, state = alone(case)
-    start = processes_run.problem(case)[0].state_dict()
+    start = distributed_run.problem(case)[0].state_dict()
     trained = weights(one)
     assert any((trained[f"model.{name}"] - value).abs().max() > 0.01 for name, value in start.items())
     assert_same(trained, weights(folder / case), TOLERANCE[CASES[case][3]])
@@ -121,14 +121,14 @@ def test_one_process_writes_one_run(folder):
 def test_a_run_goes_on_with_another_number_of_processes(folder, alone):
     whole = weights(alone(RESUMED)[0])
     assert_same(whole, weights(folder / "begun with one"), TOLERANCE[torch.float64])
-    assert json.loads((folder / "kept.json").read_text())["stopped"] == processes_run.STOP
-    processes_run.run(RESUMED, folder / "begun with two", resume=True)
+    assert json.loads((folder / "kept.json").read_text())["stopped"] == distributed_run.STOP
+    distributed_run.run(RESUMED, folder / "begun with two", resume=True)
     assert_same(whole, weights(folder / "begun with two"), TOLERANCE[torch.float64])
 
 
 def test_layers_that_look_at_all_rows_are_those_of_one_process(folder):
     """Values, gradients and running statistics of an encoder with batch normalisation and dropout."""
-    expected = processes_run.normalisation(ALONE)
+    expected = distributed_run.normalisation(ALONE)
     found = load_file(folder / "normalisation")
     assert_same({name: value.contiguous() for name, value in expected.items()}, found, 1e-10)
 
@@ -157,7 +157,7 @@ def test_the_command_line_in_two_processes_writes_the_model_of_one(tmp_path):
     done = together("-m", "metaclust", *command, tmp_path / "two.safetensors")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["categories"] == 7
-    assert done.stderr.count("go on with: torchrun --nproc-per-node=2 -m metaclust train") == 1
+    assert done.stderr.count("resume with: torchrun --nproc-per-node=2 -m metaclust train") == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ["known.csv", "two.safetensors"]
     run(*command, tmp_path / "one.safetensors", "--quiet")
     one, two = (MetaClusterer.load(tmp_path / f"{name}.safetensors", device="cpu") for name in ("one", "two"))
@@ -181,7 +181,7 @@ def test_without_torchrun_nothing_is_started(monkeypatch):
         assert among is ALONE
         assert not torch.distributed.is_initialized()
     assert current() is ALONE
-    assert started_with() == ["metaclust"]
+    assert launch_command() == ["metaclust"]
 
 
 def test_one_process_of_torchrun_is_alone(monkeypatch):

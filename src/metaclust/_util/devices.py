@@ -1,4 +1,4 @@
-"""Where to compute."""
+"""The choice of the device."""
 
 from __future__ import annotations
 
@@ -8,9 +8,14 @@ from metaclust._util.distributed import current
 
 
 def choose_device(device: str | torch.device = "auto") -> torch.device:
-    """The device named, or with "auto" the first there is of CUDA, MPS and the CPU.
+    """Return the named device, or with "auto" the first available one of CUDA, MPS and the CPU.
 
-    Within :func:`process_group`, CUDA is the GPU that is this process's, and there is no MPS.
+    Within :func:`process_group`, CUDA means this process's own GPU, and MPS is not used.
+
+    Parameters
+    ----------
+    device : str or torch.device
+        "auto", "cpu", "cuda" or "mps".
 
     >>> choose_device("cpu")
     device(type='cpu')
@@ -27,5 +32,5 @@ def choose_device(device: str | torch.device = "auto") -> torch.device:
         chosen.type == "mps" and not torch.backends.mps.is_available()
     )
     if missing:
-        raise ValueError(f"device={str(device)!r} is not there: choose 'auto' or 'cpu'")
+        raise ValueError(f"device={str(device)!r} is not available on this machine: choose 'auto' or 'cpu'")
     return chosen

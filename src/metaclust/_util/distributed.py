@@ -1,7 +1,8 @@
-"""Several processes that train one model together, as torchrun starts them; one process alone needs none of it.
+"""Data-parallel training in several processes started by torchrun.
 
-What a step reads is divided, what it draws at random is drawn for the whole in every process and the own part taken,
-and what is summed is summed over all: the weights do not depend on how many processes there are, but for rounding.
+Each process reads its own part of a step's rows or tasks. Random numbers are drawn for the whole step in every process,
+which then uses its own part of them, and sums run over all processes: up to rounding, the weights do not depend on the
+number of processes.
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ from torch import Tensor, nn
 
 CPU = torch.device("cpu")
 TIMEOUT = timedelta(minutes=30)
-"""How long a process waits for the others: as long as one of them may take longer to read its data."""
+"""How long a process waits for the others, which may take longer to read their data."""
 
 
 class OtherProcessError(ConnectionError):
-    """Another process stopped, or took too long."""
+    """Another process stopped or did not answer in time."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """One's own of ``total`` things in a row: from ``first`` up to, but without, ``last``."""
+    """The items of this process: those from ``first`` up to, but excluding, ``last`` of ``total``."""
 
     first: int
     last: int
@@ -48,20 +49,20 @@ class Part:
 
 @dataclass(frozen=True)
 class Processes:
-    """How many work together, and which of them this is. What one process alone asks of the others costs nothing."""
+    """The number of processes and the rank of this one; a single process communicates nothing."""
 
     rank: int = 0
     world: int = 1
     device: torch.device = CPU
-    """Where tensors must be to be sent."""
+    """The device from which tensors are sent."""
 
     @property
     def main(self) -> bool:
-        """The one that writes files and talks."""
+        """Whether this process writes files and messages."""
         return self.rank == 0
 
     def part(self, total: int) -> Part:
-        """What is this process's of ``total`` things: about as many as every other's.
+        """Return this process's part of ``total`` items, divided evenly.
 
         >>> [Processes(rank, 2).part(3).slice for rank in range(2)]
         [slice(0, 1, None), slice(1, 3, None)]
@@ -69,56 +70,56 @@ class Processes:
         return Part(total * self.rank // self.world, total * (self.rank + 1) // self.world, total)
 
     def sum(self, values: Tensor) -> Tensor:
-        """The sum over the processes, the same to the last bit in each."""
+        """Return the sum over the processes, bit for bit the same in each."""
         if self.world == 1:
             return values
         from torch import distributed
 
         sent = values.detach().to(self.device, copy=True)
-        with others_named(self):
+        with naming_others(self):
             distributed.all_reduce(sent)
         return sent.to(values.device)
 
-    def of_main(self, values: Tensor) -> Tensor:
-        """The main process's values, in every process."""
+    def broadcast(self, values: Tensor) -> Tensor:
+        """Return the main process's values in every process."""
         if self.world == 1:
             return values
         from torch import distributed
 
         sent = values.detach().to(self.device, copy=True)
-        with others_named(self):
+        with naming_others(self):
             distributed.broadcast(sent, 0)
         return sent.to(values.device)
 
     def wait(self) -> None:
-        """Until every process is here."""
+        """Wait until every process has called this."""
         self.sum(torch.zeros(1))
 
-    def whole(self, own: Tensor, part: Part) -> Tensor:
-        """The rows of all processes in their order, of which ``own`` are those of ``part``; without a gradient."""
+    def gather(self, own: Tensor, part: Part) -> Tensor:
+        """Return the rows of all processes in order, ``own`` being those of ``part``; without a gradient."""
         rows = own.new_zeros((part.total, *own.shape[1:]))
         rows[part.slice] = own
         return self.sum(rows)
 
     @torch.no_grad()
-    def take_mains(self, model: nn.Module) -> None:
-        """Give every process the main process's weights."""
+    def broadcast_weights(self, model: nn.Module) -> None:
+        """Copy the main process's weights to every process."""
         if self.world > 1:
             for value in model.state_dict().values():
-                value.copy_(self.of_main(value))
+                value.copy_(self.broadcast(value))
 
-    def sum_gradients(self, model: nn.Module, figures: Mapping[str, float]) -> dict[str, float]:
-        """Sum the gradients of all weights, and a step's figures, over the processes, in one message."""
+    def sum_gradients(self, model: nn.Module, metrics: Mapping[str, float]) -> dict[str, float]:
+        """Sum the gradients of all weights and the metrics of a step over the processes, in one message."""
         if self.world == 1:
-            return dict(figures)
+            return dict(metrics)
         gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
-        numbers = torch.tensor(list(figures.values()), dtype=torch.float64)
-        kind = gradients[0].dtype if gradients else numbers.dtype
-        flat = torch.cat([value.flatten().to(kind) for value in (*gradients, numbers.to(model_device(model)))])
-        sums = self.sum(flat).split([value.numel() for value in (*gradients, numbers)])
+        values = torch.tensor(list(metrics.values()), dtype=torch.float64)
+        dtype = gradients[0].dtype if gradients else values.dtype
+        flat = torch.cat([value.flatten().to(dtype) for value in (*gradients, values.to(model_device(model)))])
+        sums = self.sum(flat).split([value.numel() for value in (*gradients, values)])
         for gradient, total in zip(gradients, sums, strict=False):
             gradient.copy_(total.view_as(gradient))
-        return dict(zip(figures, sums[-1].tolist(), strict=True))
+        return dict(zip(metrics, sums[-1].tolist(), strict=True))
 
 
 ALONE = Processes()
@@ -126,15 +127,22 @@ _current = ALONE
 
 
 def current() -> Processes:
-    """The processes of the :func:`process_group` that is open; else this one alone."""
+    """Return the processes of the open :func:`process_group`; without one, this process alone."""
     return _current
 
 
 @contextmanager
 def process_group(device: str | torch.device = "auto", timeout: timedelta = TIMEOUT) -> Iterator[Processes]:
-    """While it is open, the processes that torchrun started train together; without torchrun it does nothing.
+    """Let the processes that torchrun started train together while the context is open; without torchrun, do nothing.
 
-    They talk by NCCL, with a GPU each, where ``device`` is one or "auto" and there are any, else by gloo on the CPU.
+    They communicate by NCCL, with one GPU each, if ``device`` is "cuda" or "auto" and there are GPUs; else by gloo.
+
+    Parameters
+    ----------
+    device : str or torch.device
+        "auto", "cpu" or "cuda".
+    timeout : timedelta
+        How long a process waits for the others.
     """
     global _current
     if _current.world > 1 or not all(name in os.environ for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR")):
@@ -159,49 +167,49 @@ def process_group(device: str | torch.device = "auto", timeout: timedelta = TIME
             distributed.destroy_process_group()
 
 
-def started_with() -> list[str]:
-    """The command that started this process, up to its arguments."""
+def launch_command() -> list[str]:
+    """Return the command that started this process, without its arguments."""
     if "TORCHELASTIC_RUN_ID" not in os.environ:
         return ["metaclust"]
     return ["torchrun", f"--nproc-per-node={os.environ.get('LOCAL_WORLD_SIZE', '1')}", "-m", "metaclust"]
 
 
 def own_device(device: str | torch.device, world: int) -> torch.device:
-    """The CPU, or this process's own GPU of its machine."""
+    """Return the CPU, or the GPU of its machine that belongs to this process."""
     wanted = str(device).split(":")[0]
     if wanted == "mps":
         raise ValueError(f"device='mps': {world} processes cannot share it; choose device='cpu', or start one process")
     if wanted == "cpu" or not torch.cuda.is_available():
         return torch.device("cpu")
-    local, there = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
-    if local >= there:
+    local, count = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
+    if local >= count:
         raise ValueError(
-            f"there are {there} GPUs for {os.environ.get('LOCAL_WORLD_SIZE', world)} processes on this machine: start "
-            f"at most {there} (torchrun --nproc-per-node={there}), or choose device='cpu'"
+            f"there are {count} GPUs for {os.environ.get('LOCAL_WORLD_SIZE', world)} processes on this machine: start "
+            f"at most {count} (torchrun --nproc-per-node={count}), or choose device='cpu'"
         )
     torch.cuda.set_device(local)
     return torch.device("cuda", local)
 
 
 @contextmanager
-def others_named(processes: Processes) -> Iterator[None]:
-    """What torch says when a connection breaks is told in plain words."""
+def naming_others(processes: Processes) -> Iterator[None]:
+    """Turn the error of a broken connection into an :class:`OtherProcessError`."""
     try:
         yield
     except RuntimeError as error:
         raise OtherProcessError(
-            f"another of {processes.world} processes stopped, or did not answer in time: look for its own message; a "
-            "run that keeps a folder can be resumed"
+            f"another of the {processes.world} processes stopped or did not answer in time: see its own message; a run "
+            "with a folder can be resumed"
         ) from error
 
 
 class AllRows(torch.autograd.Function):
-    """The rows of all processes in each; going back, what each of them makes of the own rows is summed."""
+    """Gathers the rows of all processes; the backward pass sums their gradients of the own rows."""
 
     @staticmethod
     def forward(ctx: Any, own: Float[Tensor, "own s"], part: Part, among: Processes) -> Float[Tensor, "all s"]:
         ctx.part, ctx.among = part, among
-        return among.whole(own, part)
+        return among.gather(own, part)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -211,13 +219,13 @@ class AllRows(torch.autograd.Function):
 
 @dataclass(frozen=True)
 class Division:
-    """How the things that layers see in a step are divided: rows, and tasks."""
+    """How the rows and tasks of a step are divided among the processes."""
 
     among: Processes
     parts: tuple[Part, ...]
 
     def part_of(self, length: int) -> Part | None:
-        """Of what so many are this process's."""
+        """Return the part that has ``length`` items in this process; None if there is none."""
         return next((part for part in self.parts if len(part) == length), None)
 
 
@@ -225,13 +233,13 @@ _division: Division | None = None
 
 
 def division() -> Division | None:
-    """That of the step under way; None where a process has all there is."""
+    """Return the division of the current step; None if one process has all rows."""
     return _division
 
 
 @contextmanager
 def dividing(among: Processes, *parts: Part | None) -> Iterator[None]:
-    """Layers that look at all rows of a step (``shared_layers``) look at those of all processes."""
+    """Let layers that use all rows of a step (``shared_layers``) use those of all processes."""
     global _division
     before = _division
     _division = None if among.world == 1 else Division(among, tuple(part for part in parts if part is not None))
@@ -242,5 +250,5 @@ def dividing(among: Processes, *parts: Part | None) -> Iterator[None]:
 
 
 def model_device(model: nn.Module) -> torch.device:
-    """Where the weights are; the CPU for a model without any."""
+    """Return the device of the weights; the CPU for a model without any."""
     return next((weight.device for weight in model.parameters()), torch.device("cpu"))

@@ -1,4 +1,4 @@
-"""Public names that are imported when they are first asked for, so that the command line answers at once."""
+"""Lazy imports of public names, so that ``import metaclust`` and the command line start quickly."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 def lazy_names(
     package: str, where: Mapping[str, Sequence[str]]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """``__getattr__`` and ``__dir__`` of a package (PEP 562) whose names are in the modules of ``where``."""
+    """Return ``__getattr__`` and ``__dir__`` (PEP 562) of a package whose names are in the modules of ``where``."""
     modules = {name: module for module, names in where.items() for name in names}
 
     def get(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Things that are needed one after another, the next one made in the background while the present one is used."""
+"""Prefetching: the next value is computed in a background thread while the current one is used."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Generic, TypeVar
 
-Made = TypeVar("Made")
+Value = TypeVar("Value")
 
 
-class Ahead(Generic[Made]):
-    """``make(step)`` for one step after another, up to ``last``; at most one is made beyond what was taken.
+class Prefetcher(Generic[Value]):
+    """Computes ``make(step)`` for successive steps below ``stop``, one step in advance.
 
-    >>> with Ahead(lambda step: step * step, last=3) as squares:
+    >>> with Prefetcher(lambda step: step * step, stop=3) as squares:
     ...     squares.take(0), squares.take(1), squares.take(2)
     (0, 1, 4)
     """
 
-    def __init__(self, make: Callable[[int], Made], last: int) -> None:
-        self.make, self.last = make, last
-        self.next: tuple[int, Future[Made]] | None = None
+    def __init__(self, make: Callable[[int], Value], stop: int) -> None:
+        self.make, self.stop = make, stop
+        self.next: tuple[int, Future[Value]] | None = None
 
-    def take(self, step: int) -> Made:
-        """What ``make`` gives for the step; what it raised is raised here."""
-        made = self.next[1].result() if self.next is not None and self.next[0] == step else self.make(step)
-        self.next = (step + 1, self.pool.submit(self.make, step + 1)) if step + 1 < self.last else None
-        return made
+    def take(self, step: int) -> Value:
+        """Return ``make(step)``; an error that it raised is raised here."""
+        value = self.next[1].result() if self.next is not None and self.next[0] == step else self.make(step)
+        self.next = (step + 1, self.pool.submit(self.make, step + 1)) if step + 1 < self.stop else None
+        return value
 
-    def __enter__(self) -> Ahead[Made]:
-        self.pool = ThreadPoolExecutor(1, thread_name_prefix="ahead")
+    def __enter__(self) -> Prefetcher[Value]:
+        self.pool = ThreadPoolExecutor(1, thread_name_prefix="prefetch")
         return self
 
     def __exit__(

@@ -1,96 +1,241 @@
-"""Progress bars, on the standard error."""
+"""Progress on standard error: a bar on a terminal, elsewhere a plain line about every 30 seconds."""
 
 from __future__ import annotations
 
+import threading
+import time
+from collections.abc import Callable
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
 
+INTERVAL = 30.0
+"""Seconds between two plain lines."""
+DELAY = 1.0
+"""Seconds before :class:`Waiting` shows anything."""
+SPEED_PERIOD = 300.0
+"""Seconds over which the speed is averaged: long enough for steps that take a minute each."""
+MEGABYTE = 1_000_000
 AnyBar = TypeVar("AnyBar", bound="Bar")
 
 
 class Bar:
-    """A progress bar on the standard error while it is entered."""
+    """Progress of one piece of work, shown while the context is entered.
 
-    progress: Progress
+    Parameters
+    ----------
+    description : str
+        What is being done.
+    total : int, optional
+        The number of steps; None where it is unknown.
+    done : int
+        The number of steps already done.
+    facts : str
+        What to show after the count, such as the loss.
+    unit : {"steps", "bytes"}
+        What is counted.
+    delay : float
+        Seconds before anything is shown: work that ends sooner shows nothing. The bar is then also removed at the end.
+    enabled : bool
+        False shows nothing at all.
+    clock : callable
+        Returns the time in seconds.
+    """
+
+    def __init__(
+        self,
+        description: str,
+        total: int | None = None,
+        *,
+        done: int = 0,
+        facts: str = "",
+        unit: Literal["steps", "bytes"] = "steps",
+        delay: float = 0.0,
+        enabled: bool = True,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        console = Console(stderr=True)
+        self.live = (console.file.isatty() and console.is_interactive) or console.is_jupyter
+        self.unit, self.delay, self.enabled, self.clock = unit, delay, enabled, clock
+        self.started = clock()
+        self.shown = self.ended = False
+        self.timer: threading.Timer | None = None
+        self.lock = threading.Lock()
+        columns: list[ProgressColumn] = [TextColumn("{task.description}", markup=False), BarColumn(bar_width=12)]
+        if total is not None:
+            columns.append(DownloadColumn() if unit == "bytes" else MofNCompleteColumn())
+        columns.append(TextColumn("{task.fields[facts]}", markup=False))
+        if total is not None:
+            columns += [TimeRemainingColumn(), TextColumn("left")]
+        self.progress = Progress(
+            *columns,
+            console=console,
+            speed_estimate_period=SPEED_PERIOD,
+            transient=delay > 0,
+            get_time=clock,
+            disable=not (enabled and self.live),
+        )
+        self.progress.add_task(description, total=total, completed=done, facts=facts)
+        (self.task,) = self.progress.tasks
+
+    def advance(self, count: int = 1, *, facts: str | None = None) -> None:
+        """Count further steps."""
+        self.set(int(self.task.completed) + count, facts=facts)
+
+    def set(self, done: int, *, description: str | None = None, facts: str | None = None) -> None:
+        """Set the number of steps done and, where given, the description and the facts."""
+        if facts is not None:
+            self.task.fields["facts"] = facts
+        self.progress.update(self.task.id, completed=done, description=description)
+
+    def phase(self, name: str) -> None:
+        """Set the description."""
+        self.progress.update(self.task.id, description=name)
+
+    def line(self) -> str:
+        """Return the state as one line without control characters."""
+        task = self.task
+        words = task.description
+        if task.total is not None:
+            # "pass 3, 10/20", for "pass 3 10/20" would be hard to read.
+            words += f"{',' if words[-1:].isdigit() else ''} {self._count()}"
+        parts = [words, task.fields["facts"], self._time()]
+        text = ", ".join(part for part in parts if part)
+        return "metaclust: " + "".join(letter if letter.isprintable() else "?" for letter in text)
+
+    def _count(self) -> str:
+        done, total = self.task.completed, self.task.total or 0
+        if self.unit == "bytes":
+            return f"{done / MEGABYTE:.1f}/{total / MEGABYTE:.1f} MB"
+        return f"{done:.0f}/{total:.0f}"
+
+    def _time(self) -> str:
+        passed = self.clock() - self.started
+        if self.ended:
+            return f"{duration(passed)} in total"
+        left = self.task.time_remaining
+        if left:
+            return f"{duration(left)} left"
+        return f"{duration(passed)} so far" if passed >= INTERVAL else ""
+
+    def _due(self) -> None:
+        """Show the bar, or print a line and arrange for the next one."""
+        with self.lock:
+            if self.ended:
+                return
+            self.shown = True
+            if self.live:
+                self.progress.start()
+            else:
+                self._print()
+                self._later(INTERVAL)
+
+    def _print(self) -> None:
+        file = self.progress.console.file
+        file.write(f"{self.line()}\n")
+        file.flush()
+
+    def _later(self, seconds: float) -> None:
+        self.timer = threading.Timer(seconds, self._due)
+        self.timer.daemon = True
+        self.timer.start()
 
     def __enter__(self: AnyBar) -> AnyBar:
-        self.progress.start()
+        self.started = self.clock()
+        if self.enabled and self.delay:
+            self._later(self.delay)
+        elif self.enabled:
+            self._due()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.progress.stop()
+        with self.lock:
+            self.ended = True
+        if self.timer is not None:
+            self.timer.cancel()
+        if self.shown and self.live:
+            self.progress.stop()
+        elif self.shown:
+            self._print()
 
 
 class TrainingBar(Bar):
-    """Phase, steps, loss, validation ARI and the time left."""
+    """Progress of a training: phase, steps, loss, validation ARI and the time left."""
 
-    def __init__(self, total: int, done: int) -> None:
-        self.progress = Progress(
-            TextColumn("{task.fields[phase]:5}"),
-            BarColumn(bar_width=12),
-            MofNCompleteColumn(),
-            TextColumn("loss {task.fields[loss]}  val. ARI {task.fields[ari]}"),
-            TimeRemainingColumn(),
-            TextColumn("left"),
-            console=Console(stderr=True),
-        )
+    def __init__(self, total: int, done: int, **options: Any) -> None:
+        super().__init__("training", total, done=done, **options)
         self.loss: float | None = None
-        self.task = self.progress.add_task("training", total=total, completed=done, phase="", loss="-", ari="-")
-
-    def phase(self, name: str) -> None:
-        """What is done before the first step of a kind."""
-        self.progress.update(self.task, phase=name)
 
     def update(self, step: int, record: dict[str, Any], last: float | None, best: float) -> None:
+        """Show the record of a step, and the last and the best ARI on the validation tasks."""
         # A single task's loss says little: show the running mean.
         self.loss = record["loss"] if self.loss is None else 0.98 * self.loss + 0.02 * record["loss"]
-        ari = "-" if last is None else f"{last:.3f} (best {best:.3f})"
-        self.progress.update(self.task, completed=step, phase=record["phase"], loss=f"{self.loss:.3f}", ari=ari)
+        facts = f"loss {self.loss:.3f}"
+        if last is not None:
+            facts += f", val. ARI {last:.3f}" + (f" (best {best:.3f})" if best > last else "")
+        self.set(step, description=record["phase"], facts=facts)
 
 
 class CountBar(Bar):
-    """What is done, how much of it, and the time left."""
-
-    def __init__(self, words: str, total: int) -> None:
-        self.progress = Progress(
-            TextColumn(words),
-            BarColumn(bar_width=12),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-            TextColumn("left"),
-            console=Console(stderr=True),
-        )
-        self.task = self.progress.add_task(words, total=total)
-
-    def advance(self) -> None:
-        self.progress.advance(self.task)
+    """Progress of a known number of steps."""
 
 
 class RowsBar(Bar):
-    """Which pass over how many rows, rows per second and the time left of it."""
+    """Progress of passes over all rows: the pass, rows per second and the time left of this pass."""
 
-    def __init__(self, rows: int) -> None:
-        self.progress = Progress(
-            TextColumn("{task.description:8}"),
-            BarColumn(bar_width=12),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[rate]} rows/s"),
-            TimeRemainingColumn(),
-            TextColumn("left"),
-            console=Console(stderr=True),
-        )
-        self.task = self.progress.add_task("start", total=rows, rate="-")
+    def __init__(self, rows: int, **options: Any) -> None:
+        super().__init__("start", rows, **options)
 
     def phase(self, name: str) -> None:
-        self.progress.reset(self.task, description=name)
+        """Begin another pass."""
+        self.progress.reset(self.task.id, description=name, facts=self.task.fields["facts"])
 
-    def advance(self, rows: int) -> None:
-        self.progress.advance(self.task, rows)
-        speed = self.progress.tasks[0].speed
-        if speed is not None:
-            self.progress.update(self.task, rate=f"{speed:,.0f}")
+    def advance(self, count: int = 1, *, facts: str | None = None) -> None:
+        """Count further rows."""
+        super().advance(count, facts=facts)
+        if self.task.elapsed:
+            self.task.fields["facts"] = f"{self.task.completed / self.task.elapsed:,.0f} rows/s"
+
+
+class Waiting(Bar):
+    """Progress that is shown only if the work takes longer than a second, and removed at its end.
+
+    >>> with Waiting("reading images", 20_000, enabled=False) as bar:
+    ...     bar.advance()
+    """
+
+    def __init__(
+        self,
+        description: str,
+        total: int | None = None,
+        *,
+        enabled: bool = True,
+        unit: Literal["rows", "bytes"] = "rows",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        counted: Literal["steps", "bytes"] = "bytes" if unit == "bytes" else "steps"
+        super().__init__(description, total, unit=counted, delay=DELAY, enabled=enabled, clock=clock)
+
+
+def duration(seconds: float) -> str:
+    """Return a duration in the two largest units that are of interest.
+
+    >>> duration(12.4), duration(720), duration(12_000)
+    ('12 s', '12 min', '3 h 20 min')
+    """
+    if seconds < 99.5:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

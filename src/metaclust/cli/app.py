@@ -1,4 +1,4 @@
-"""The command line: parses, calls the package. Heavy imports wait until a command needs them."""
+"""The command line. Commands import what they need when they run, so that --help is fast."""
 
 from __future__ import annotations
 
@@ -13,38 +13,32 @@ from typing import Annotated, Any
 import typer
 
 from metaclust.cli.data import data
+from metaclust.cli.options import (
+    AsJson,
+    DataPath,
+    Device,
+    Force,
+    Label,
+    MaxClusters,
+    Missing,
+    ModelPath,
+    Quiet,
+    Root,
+    Seed,
+    SkipBroken,
+    comma_separated,
+    example,
+)
 
 app = typer.Typer(
     name="metaclust",
-    help="Learn how to cluster from known categories, then find new ones in unlabelled data.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Start with: metaclust demo. Every command has --help with an example.",
+    epilog="Start with `metaclust demo`. The --help of every command has an example.",
 )
 app.add_typer(data, name="data")
-
-Label = Annotated[
-    str | None,
-    typer.Option(help="The column or array of the known categories; else one called label.", show_default=False),
-]
-Kind = Annotated[str, typer.Option(help="What the rows are: auto, vectors, images or text.")]
-TextColumn = Annotated[str | None, typer.Option("--text-column", help="The column of text.", show_default=False)]
-Columns = Annotated[
-    str | None, typer.Option(help="The columns of numbers, parted by commas; else all of them.", show_default=False)
-]
-Missing = Annotated[str, typer.Option(help="Rows with an empty cell or label: error, drop, or mean (numbers).")]
-SkipBroken = Annotated[bool, typer.Option("--skip-broken", help="Leave out images that cannot be read.")]
-Seed = Annotated[int | None, typer.Option(help="Of everything random.", show_default=False)]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no remarks.")]
-AsJson = Annotated[bool, typer.Option("--json", help="For machines: JSON on the standard output.")]
-Force = Annotated[bool, typer.Option("--force", help="Overwrite output files that are there.")]
-DataPath = Annotated[
-    Path, typer.Argument(help=".csv, .tsv, .jsonl (also .gz), .parquet, .npy, .npz, or a folder of images.")
-]
-ModelPath = Annotated[Path, typer.Argument(help="A model file of `metaclust train`.")]
 
 
 def show_version(wanted: bool) -> bool:
@@ -66,96 +60,114 @@ def about(
 
 
 @app.command(
-    epilog="Example: metaclust train tickets.csv --label topic --out tickets.safetensors. In two processes: torchrun "
-    "--nproc-per-node=2 -m metaclust train tickets.csv ..."
+    epilog=example(
+        "metaclust train tickets.csv --label topic --out tickets.safetensors",
+        "torchrun --nproc-per-node=2 -m metaclust train tickets.csv --label topic --out tickets.safetensors",
+    )
 )
 def train(
     data: DataPath,
-    out: Annotated[Path, typer.Option(help="Where to write the model.")],
+    out: Annotated[Path, typer.Option(help="Model file to write.")],
     label: Label = None,
-    kind: Kind = "auto",
-    text_column: TextColumn = None,
-    columns: Columns = None,
+    kind: Annotated[str, typer.Option(help="Kind of data: auto, vectors, images or text.")] = "auto",
+    text_column: Annotated[
+        str | None, typer.Option(help="Column that holds the text; by default detected.", show_default=False)
+    ] = None,
+    columns: Annotated[
+        str | None,
+        typer.Option(help="Comma-separated column names; by default all numeric columns.", show_default=False),
+    ] = None,
     missing: Missing = "error",
     skip_broken: SkipBroken = False,
-    size: Annotated[int | None, typer.Option(help="Images: pixels a side.", show_default=False)] = None,
-    text_as: Annotated[str, typer.Option(help="Text: tfidf, counts, or embeddings.")] = "tfidf",
-    embedding_model: Annotated[
-        str | None, typer.Option(help="A sentence-transformers folder or name.", show_default=False)
+    size: Annotated[int | None, typer.Option(help="Side of the images in pixels.", show_default=False)] = None,
+    text_as: Annotated[
+        str | None,
+        typer.Option(help="Text features: tfidf (default), counts or embeddings.", show_default=False),
     ] = None,
-    max_clusters: Annotated[int, typer.Option(help="How many clusters there may be.")] = 10,
-    encoder: Annotated[str, typer.Option(help="auto, network, or residual (for embeddings).")] = "auto",
-    choose: Annotated[str, typer.Option(help="Among clusterings: auto, learned, or bound.")] = "auto",
-    pretrain_steps: Annotated[int, typer.Option(help="Steps on telling categories apart.")] = 1000,
-    steps: Annotated[int, typer.Option(help="Steps on clustering them.")] = 300,
+    embedding_model: Annotated[
+        str | None, typer.Option(help="Folder or name of a sentence-transformers model.", show_default=False)
+    ] = None,
+    max_clusters: Annotated[int, typer.Option(help="Largest number of clusters.")] = 10,
+    encoder: Annotated[str, typer.Option(help="Encoder: auto, network or residual (for embeddings).")] = "auto",
+    choose: Annotated[str, typer.Option(help="How to select a clustering: auto, learned or bound.")] = "auto",
+    pretrain_steps: Annotated[
+        int | None,
+        typer.Option(help="Steps of prototypical pretraining; by default chosen for the encoder.", show_default=False),
+    ] = None,
+    steps: Annotated[
+        int | None,
+        typer.Option(
+            help="Training steps on the continuous ARI; by default chosen for the encoder.", show_default=False
+        ),
+    ] = None,
     seed: Seed = None,
     device: Device = "auto",
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with a run that was interrupted.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume an interrupted run.")] = False,
     force: Force = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Learn how to cluster from labelled data of known categories."""
-    from metaclust._util.distributed import process_group, started_with
+    from metaclust._util.distributed import launch_command, process_group
     from metaclust.cli.commands import train_model
 
-    command = shlex.join([*started_with(), *sys.argv[1:]])
+    reading = {"label": label, "kind": kind, "text": text_column, "columns": comma_separated(columns), "size": size}
+    reading |= {"missing": missing, "on_error": "skip" if skip_broken else None}
+    settings = {
+        "max_clusters": max_clusters,
+        "encoder": encoder,
+        "choose": choose,
+        "pretrain_steps": pretrain_steps,
+        "steps": steps,
+        "text": text_as,
+        "embedding_model": embedding_model,
+        "seed": seed,
+        "device": device,
+        "progress": not quiet,
+    }
     with process_group(device) as among:
         facts = train_model(
             data,
             out,
-            reading={
-                "label": label,
-                "kind": kind,
-                "text": text_column,
-                "columns": [name.strip() for name in columns.split(",")] if columns else None,
-                "missing": missing,
-                "on_error": "skip" if skip_broken else None,
-                "size": size,
-            },
-            settings={
-                "max_clusters": max_clusters,
-                "encoder": encoder,
-                "choose": choose,
-                "pretrain_steps": pretrain_steps,
-                "steps": steps,
-                "text": text_as,
-                "embedding_model": embedding_model,
-                "seed": seed or 0,
-                "device": device,
-                "progress": not quiet,
-            },
+            reading=reading,
+            settings=settings,
             resume=resume,
             force=force,
-            go_on=command if resume else f"{command} --resume",
+            resume_command=resume_command(launch_command(), resume),
         )
     if among.main:
         show(facts, as_json)
 
 
-@app.command(epilog="Example: metaclust cluster tickets.safetensors new.csv --out clusters.csv --report clusters.html")
+@app.command(
+    epilog=example(
+        "metaclust cluster tickets.safetensors new.csv --out clusters.csv --report clusters.html",
+        "metaclust cluster tickets.safetensors shards --engine local --out labels",
+    )
+)
 def cluster(
     model: ModelPath,
     data: DataPath,
     out: Annotated[
         Path | None,
         typer.Option(
-            help="Where to write the clusters: .csv, .jsonl or .parquet; a folder with --engine.", show_default=False
+            help="Table of clusters to write: .csv, .jsonl or .parquet; with --engine a folder.", show_default=False
         ),
     ] = None,
-    report: Annotated[Path | None, typer.Option(help="Where to write the HTML report.", show_default=False)] = None,
+    report: Annotated[Path | None, typer.Option(help="HTML report to write.", show_default=False)] = None,
     save: Annotated[
-        Path | None, typer.Option(help="Where to keep the clustering, to assign further rows.", show_default=False)
+        Path | None, typer.Option(help="Clustering file to write, to assign further rows.", show_default=False)
     ] = None,
-    max_clusters: Annotated[int | None, typer.Option(help="Else that of the model.", show_default=False)] = None,
+    max_clusters: MaxClusters = None,
     min_cluster_size: Annotated[
-        int | None, typer.Option(help="Smaller ones are dissolved.", show_default=False)
+        int | None, typer.Option(help="Smallest number of rows in a cluster.", show_default=False)
     ] = None,
     restarts: Annotated[
-        int | None, typer.Option(help="Starts from seeds for each number of clusters.", show_default=False)
+        int | None, typer.Option(help="k-means++ initialisations per number of clusters.", show_default=False)
     ] = None,
     confidence: Annotated[
-        float | None, typer.Option(help="Rows less sure than this are marked unsure.", show_default=False)
+        float | None,
+        typer.Option(help="Confidence threshold below which rows are marked as unsure.", show_default=False),
     ] = None,
     label: Label = None,
     missing: Missing = "error",
@@ -164,24 +176,30 @@ def cluster(
     device: Device = "auto",
     engine: Annotated[
         str | None,
-        typer.Option(help="For a folder of .npy or .parquet shards: dask, or local (one process).", show_default=False),
+        typer.Option(help="Cluster a folder of .npy or .parquet shards: dask or local.", show_default=False),
     ] = None,
-    workers: Annotated[int | None, typer.Option(help="Processes here; else one a core.", show_default=False)] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Shards: number of processes; by default one per core.", show_default=False)
+    ] = None,
     address: Annotated[
-        str | None, typer.Option(help="Of a Dask scheduler, instead of processes here.", show_default=False)
+        str | None, typer.Option(help="Shards: address of a Dask scheduler to use.", show_default=False)
     ] = None,
     ids: Annotated[
-        str | None, typer.Option(help="Shards: a column to keep with the labels.", show_default=False)
+        str | None, typer.Option(help="Shards: column of ids to write with the labels.", show_default=False)
     ] = None,
-    probabilities: Annotated[bool, typer.Option("--probabilities", help="Shards: write those, too.")] = False,
-    skip_bad_shards: Annotated[bool, typer.Option("--skip-bad-shards", help="Go on without them.")] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Shards: go on with a run that was interrupted.")] = False,
+    probabilities: Annotated[
+        bool, typer.Option("--probabilities", help="Shards: write the probability of every cluster.")
+    ] = False,
+    skip_bad_shards: Annotated[
+        bool, typer.Option("--skip-bad-shards", help="Shards: skip those that cannot be read.")
+    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Shards: resume an interrupted run.")] = False,
     force: Force = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Group new data, and find out how many groups there are."""
-    from metaclust.cli.commands import cluster_data, cluster_folder
+    """Cluster new data and find the number of clusters."""
+    from metaclust.cli.commands import Outputs, TrainedModel, cluster_data, cluster_folder
 
     settings = {
         "min_cluster_size": min_cluster_size,
@@ -190,6 +208,7 @@ def cluster(
         "seed": seed,
         "progress": not quiet,
     }
+    trained = TrainedModel(model, settings, max_clusters, device)
     sharded = {
         "workers": workers,
         "address": address,
@@ -198,39 +217,31 @@ def cluster(
         "skip_bad_shards": skip_bad_shards,
         "resume": resume,
     }
-    if engine is not None:
+    if engine is None:
+        refuse(sharded, "applies to shards only: add --engine, or omit it")
+        reading = {"label": label, "missing": missing, "on_error": "skip" if skip_broken else None}
+        facts = cluster_data(trained, data, reading, Outputs(out, report, save, force))
+    else:
         others = {"report": report, "save": save, "confidence": confidence, "label": label, "skip_broken": skip_broken}
-        refuse(others | {"missing": None if missing == "error" else missing}, "has no meaning with --engine")
-        command = shlex.join(["metaclust", *sys.argv[1:]])
-        go_on = command if resume else f"{command} --resume"
-        show(cluster_folder(model, data, out, engine, settings, sharded, max_clusters, device, force, go_on), as_json)
-        return
-    refuse(sharded, "is for shards: give --engine, too")
-
-    facts = cluster_data(
-        model,
-        data,
-        out=out,
-        report=report,
-        save=save,
-        reading={"label": label, "missing": missing, "on_error": "skip" if skip_broken else None},
-        settings=settings,
-        max_clusters=max_clusters,
-        device=device,
-        force=force,
-    )
+        refuse(
+            others | {"missing": None if missing == "error" else missing},
+            "does not apply to shards: omit it, or --engine",
+        )
+        command = resume_command(["metaclust"], resume)
+        facts = cluster_folder(trained, data, out, {"engine": engine, "force": force, **sharded}, command)
     show(facts, as_json)
 
 
-@app.command(epilog="Example: metaclust evaluate tickets.safetensors labelled.csv --label topic")
+@app.command(epilog=example("metaclust evaluate tickets.safetensors labelled.csv --label topic"))
 def evaluate(
     model: ModelPath,
     data: DataPath,
     label: Label = None,
     tasks: Annotated[
-        int, typer.Option(help="Draw so many piles of 2 to max_clusters categories; 0 clusters all rows together.")
+        int,
+        typer.Option(help="Number of random tasks of 2 to max-clusters categories; 0 clusters all rows together."),
     ] = 0,
-    max_clusters: Annotated[int | None, typer.Option(help="Else that of the model.", show_default=False)] = None,
+    max_clusters: MaxClusters = None,
     missing: Missing = "error",
     skip_broken: SkipBroken = False,
     seed: Seed = None,
@@ -238,61 +249,66 @@ def evaluate(
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """How well the clusters are the known categories of data that the model has not seen."""
-    from metaclust.cli.commands import evaluate_model
+    """Score the clusters of labelled data against its categories."""
+    from metaclust.cli.commands import TrainedModel, evaluate_model
 
-    facts = evaluate_model(
-        model,
-        data,
-        tasks=tasks,
-        reading={"label": label, "missing": missing, "on_error": "skip" if skip_broken else None},
-        settings={"seed": seed, "progress": not quiet},
-        max_clusters=max_clusters,
-        device=device,
-    )
-    show(facts, as_json)
+    trained = TrainedModel(model, {"seed": seed, "progress": not quiet}, max_clusters, device)
+    reading = {"label": label, "missing": missing, "on_error": "skip" if skip_broken else None}
+    show(evaluate_model(trained, data, reading, tasks), as_json)
 
 
-@app.command(epilog="Example: metaclust demo --out icons.html")
+@app.command(epilog=example("metaclust demo --out icons.html"))
 def demo(
-    out: Annotated[Path, typer.Option(help="Where to write the report.")] = Path("metaclust-demo.html"),
+    out: Annotated[Path, typer.Option(help="HTML report to write.")] = Path("metaclust-demo.html"),
     force: Force = False,
     quiet: Quiet = False,
 ) -> None:
-    """Learn from the embedded icons, cluster concepts never seen, write the report: under three minutes."""
+    """Run a demo of less than three minutes.
+
+    Trains on the bundled icons, clusters unseen concepts, compares with baselines and writes a report.
+    """
     from metaclust.cli.demo import main as run_demo
 
     run_demo(report=out, force=force, progress=not quiet)
 
 
-@app.command(epilog="Example: metaclust experiment table1 --dataset omniglot --splits 3 --workers 2")
+@app.command(epilog=example("metaclust experiment table1 --dataset omniglot --splits 3 --workers 2"))
 def experiment(
     name: Annotated[
         str,
         typer.Argument(help="table1, ablation, vb-steps-train, vb-steps-test, categories, time or tsne."),
     ],
-    dataset: Annotated[str, typer.Option(help="A named data set, see `metaclust data list`.")] = "omniglot",
-    splits: Annotated[int, typer.Option(help="Of the categories into training, validation, test.")] = 10,
+    dataset: Annotated[str, typer.Option(help="Data set, see `metaclust data list`.")] = "omniglot",
+    splits: Annotated[int, typer.Option(help="Number of random splits of the categories.")] = 10,
     budget: Annotated[
-        str, typer.Option(help="quick (minutes, to try it), short, standard (hours), paper (days).")
+        str, typer.Option(help="Training budget: quick (minutes), short, standard (hours) or paper (days).")
     ] = "standard",
     methods: Annotated[
-        str | None, typer.Option(help="Only these of its methods, parted by commas.", show_default=False)
+        str | None, typer.Option(help="Comma-separated method names; by default all.", show_default=False)
     ] = None,
-    out: Annotated[Path, typer.Option(help="The folder of results, tables and figures.")] = Path("results"),
-    runs: Annotated[Path, typer.Option(help="The folder of trained models, which experiments share.")] = Path("runs"),
-    root: Annotated[
-        Path | None, typer.Option(help="The folder of data sets; else METACLUST_DATA.", show_default=False)
+    out: Annotated[Path, typer.Option(help="Folder of results, tables and figures.")] = Path("results"),
+    runs: Annotated[Path, typer.Option(help="Folder of trained models, shared by experiments.")] = Path("runs"),
+    root: Root = None,
+    workers: Annotated[int, typer.Option(help="Number of parallel processes.")] = 1,
+    threads: Annotated[
+        int | None, typer.Option(help="Number of threads of a single process.", show_default=False)
     ] = None,
-    workers: Annotated[int, typer.Option(help="Processes side by side; threads are divided.")] = 1,
-    threads: Annotated[int | None, typer.Option(help="With one worker.", show_default=False)] = None,
-    render_only: Annotated[bool, typer.Option("--render-only", help="Only write tables and figures anew.")] = False,
+    render_only: Annotated[bool, typer.Option("--render-only", help="Only write tables and figures again.")] = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Repeat the paper's tables and figures; goes on where it stopped, and does nothing twice."""
+    """Reproduce the paper's tables and figures.
+
+    Existing results are kept, so that an interrupted experiment continues where it stopped.
+    """
     from metaclust.experiments.command import run_experiment
 
+    if workers > 1:
+        refuse({"threads": threads}, "applies to a single process: omit it, or --workers")
+    if render_only:
+        refuse(
+            {"methods": methods, "threads": threads}, "does not apply to tables and figures: omit it, or --render-only"
+        )
     facts = run_experiment(
         name,
         dataset,
@@ -303,7 +319,7 @@ def experiment(
         root=root,
         workers=workers,
         threads=threads,
-        methods=[method.strip() for method in methods.split(",")] if methods else None,
+        methods=comma_separated(methods),
         progress=not quiet,
         render_only=render_only,
     )
@@ -311,13 +327,20 @@ def experiment(
 
 
 def refuse(options: dict[str, Any], why: str) -> None:
+    """Raise an error for the first of the options that was given."""
     for name, value in options.items():
         if value is not None and value is not False:
-            raise ValueError(f"--{name.replace('_', '-')} {why}, or leave it out")
+            raise ValueError(f"--{name.replace('_', '-')} {why}")
+
+
+def resume_command(program: list[str], resume: bool) -> str:
+    """Return the command that resumes this one."""
+    command = shlex.join([*program, *sys.argv[1:]])
+    return command if resume else f"{command} --resume"
 
 
 def show(facts: dict[str, Any], as_json: bool) -> None:
-    """What a command found out, one line each or as JSON."""
+    """Print the result of a command, one fact per line or as JSON."""
     if as_json:
         typer.echo(json.dumps(facts, indent=2))
         return
@@ -327,18 +350,19 @@ def show(facts: dict[str, Any], as_json: bool) -> None:
         typer.echo(f"{key:{width}}{', '.join(map(str, shown)) if isinstance(shown, list) else shown}")
 
 
-def remark(message: Warning | str, *_: object, **__: object) -> None:
-    """A warning as one line, without the lines of code that gave it; of several processes, one tells it."""
+def show_warning(message: Warning | str, *_: object, **__: object) -> None:
+    """Print a warning as one line without source code; of several processes, only the first prints it."""
     if os.environ.get("RANK", "0") == "0":
         typer.secho(f"metaclust: {message}", fg=typer.colors.YELLOW, err=True)
 
 
 def main() -> None:
-    """Run the command line. What a person can put right is one line on the standard error and exit code 2."""
-    warnings.showwarning = remark
-    try:
-        app()
-    except (ValueError, TypeError, OSError, ImportError, FloatingPointError) as error:
-        which = "" if int(os.environ.get("WORLD_SIZE", "1")) == 1 else f" (process {os.environ.get('RANK')})"
-        typer.secho(f"metaclust{which}: {error}", fg=typer.colors.RED, err=True)
-        raise SystemExit(2) from None
+    """Run the command line. An error that the user can fix is one line on standard error and exit code 2."""
+    with warnings.catch_warnings():
+        warnings.showwarning = show_warning
+        try:
+            app()
+        except (ValueError, TypeError, OSError, ImportError, FloatingPointError) as error:
+            which = "" if int(os.environ.get("WORLD_SIZE", "1")) == 1 else f" (process {os.environ.get('RANK')})"
+            typer.secho(f"metaclust{which}: {error}", fg=typer.colors.RED, err=True)
+            raise SystemExit(2) from None

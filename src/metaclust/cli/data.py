@@ -1,34 +1,27 @@
-"""`metaclust data`: the named data sets, and what a file of one's own is read as."""
+"""`metaclust data`: list, fetch and inspect data sets."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
+from metaclust.cli.options import AsJson, Label, Quiet, Root, example
+
 data = typer.Typer(
-    help="Named data sets, and what a file of your own is read as.",
+    help="List, fetch and inspect data sets.",
     no_args_is_help=True,
-    epilog="Examples: metaclust data list; metaclust data get omniglot; metaclust data show reviews.csv",
+    epilog=example("metaclust data list", "metaclust data get omniglot", "metaclust data show tickets.csv"),
 )
-Root = Annotated[
-    Path | None,
-    typer.Option(
-        help="Folder of the local copies; else METACLUST_DATA, else the user's data folder.", show_default=False
-    ),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="For machines: JSON on the standard output.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")]
 
 
-@data.command("list", epilog="Example: metaclust data list --json")
+@data.command("list", epilog=example("metaclust data list --json"))
 def list_data(root: Root = None, as_json: AsJson = False) -> None:
-    """The named data sets, and which of them are here."""
+    """List the named data sets and which of them are available."""
     from metaclust.data.datasets.cards import CARDS
     from metaclust.data.datasets.places import available
 
@@ -37,7 +30,7 @@ def list_data(root: Root = None, as_json: AsJson = False) -> None:
         typer.echo(json.dumps([{**asdict(card), "here": where[name]} for name, card in CARDS.items()], indent=2))
         return
     table = Table(box=None, pad_edge=False)
-    for column in ("name", "kind", "rows", "categories", "licence", "here"):
+    for column in ("name", "kind", "rows", "categories", "licence", "available"):
         table.add_column(
             column, justify="right" if column in ("rows", "categories") else "left", no_wrap=column == "name"
         )
@@ -46,17 +39,20 @@ def list_data(root: Root = None, as_json: AsJson = False) -> None:
         table.add_row(name, card.kind, *numbers, card.licence, "yes" if where[name] else "no")
     Console().print(table)
     typer.echo(
-        "`metaclust data show NAME` tells about one, `metaclust data get NAME` fetches it or says where to get it."
+        "`metaclust data show NAME` describes a data set; `metaclust data get NAME` downloads it or says how to get it."
     )
 
 
-@data.command("get", epilog="Example: metaclust data get omniglot --root data")
+@data.command("get", epilog=example("metaclust data get omniglot --root data"))
 def get_data(
-    name: Annotated[str, typer.Argument(help="A name from `metaclust data list`.")],
+    name: Annotated[str, typer.Argument(help="Name in `metaclust data list`.")],
     root: Root = None,
     quiet: Quiet = False,
 ) -> None:
-    """Fetch a data set, or say where to get it and where to put it. What is here already is only checked."""
+    """Download a data set.
+
+    If that is not possible, says where to get it and where to put it. A local copy is only checked.
+    """
     from metaclust.data.datasets.named import load_dataset
     from metaclust.data.datasets.places import available
 
@@ -65,14 +61,14 @@ def get_data(
     typer.echo(f"{name}: {len(found):,} rows, {len(found.categories):,} categories; {available(name, root)}")
 
 
-@data.command("show", epilog="Example: metaclust data show tickets.csv --label topic")
+@data.command("show", epilog=example("metaclust data show tickets.csv --label topic"))
 def show_data(
-    what: Annotated[str, typer.Argument(help="A named data set, or the path of a file or folder of your own.")],
-    label: Annotated[str | None, typer.Option(help="The column of the labels.", show_default=False)] = None,
+    what: Annotated[str, typer.Argument(help="Name of a data set, or path of a file or folder.")],
+    label: Label = None,
     root: Root = None,
     as_json: AsJson = False,
 ) -> None:
-    """The card of a named data set; of your own file or folder, what it would be read as."""
+    """Describe a named data set, or how a file or folder would be read."""
     from metaclust.data.datasets.cards import CARDS
     from metaclust.data.datasets.places import available
 

@@ -1,4 +1,4 @@
-"""Learn from the embedded icons, cluster concepts the model has never seen, write the report: `make demo`."""
+"""The demo: train on the bundled icons, cluster unseen concepts, compare with baselines and write a report."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from metaclust.cli.commands import writable
+from metaclust.cli.commands import check_writable
 from metaclust.data import Dataset, load_dataset
 from metaclust.data.rows import DataWarning
 from metaclust.estimator import MetaClusterer
@@ -23,7 +23,7 @@ from metaclust.training.episodes import TaskSampler, split_categories
 from metaclust.training.evaluation import Evaluation
 
 PILE = 8
-"""Concepts in the pile that the report shows."""
+"""Number of concepts in the pile that the report shows."""
 COMPARED = [BASELINES[name] for name in ("kmeans-silhouette", "hdbscan", "bayesian-gaussian-mixture")]
 
 
@@ -38,8 +38,26 @@ def main(
     force: bool = True,
     progress: bool = True,
 ) -> dict[str, Evaluation]:
-    """Returns the results on the test tasks, by method."""
-    writable(report, force)
+    """Run the demo and return the results on the test tasks by method.
+
+    Parameters
+    ----------
+    pretrain_steps, steps : int
+        Steps of pretraining and of training.
+    test_tasks : int
+        Number of piles of unseen concepts to cluster.
+    choice_tasks : int
+        Number of tasks to learn the selector from.
+    seed : int
+        Random seed.
+    report : Path
+        HTML report to write.
+    force : bool
+        Overwrite an existing report.
+    progress : bool
+        Show progress.
+    """
+    check_writable(report, force)
     console = Console()
     started = time.perf_counter()
     torch.set_num_threads(os.cpu_count() or 1)
@@ -47,15 +65,15 @@ def main(
     split = split_categories(data.y, seed)
     known = np.isin(data.y, np.concatenate((split.train, split.validation)))
     console.print(
-        f"Icons: {len(data):,} drawings of {len(data.categories)} concepts. Learning to cluster from "
-        f"{len(split.train) + len(split.validation)} of them; {len(split.test)} are never seen in training."
+        f"Icons: {len(data):,} drawings of {len(data.categories)} concepts. Learning how to cluster from "
+        f"{len(split.train) + len(split.validation)} of them; the other {len(split.test)} are not seen in training."
     )
     model = MetaClusterer(
         pretrain_steps=pretrain_steps, steps=steps, choice_tasks=choice_tasks, seed=seed, progress=progress
     )
     model.fit(data.X[known], [data.categories[i] for i in data.y[known]])
     results = compare(model, data, split.test, test_tasks, seed)
-    table = Table(title=f"{test_tasks} piles of 2 to 10 unseen concepts, 15 icons of each")
+    table = Table(title=f"{test_tasks} piles of 2 to 10 unseen concepts, 15 icons each")
     for column in ("method", "mean ARI", "mean |K found - K|"):
         table.add_column(column, justify="left" if column == "method" else "right")
     for method, result in results.items():
@@ -70,19 +88,19 @@ def main(
         f"{found.n_clusters} clusters found, ARI {found.scores()['ari']:.2f}."
     )
     path = found.report(report, force=force)
-    console.print(f"The report: {Path(path).resolve()}", soft_wrap=True)
-    console.print(f"{time.perf_counter() - started:.0f} seconds in all.")
+    console.print(f"Report: {Path(path).resolve()}", soft_wrap=True)
+    console.print(f"{time.perf_counter() - started:.0f} seconds in total.")
     return results
 
 
 def compare(
     model: MetaClusterer, data: Dataset, categories: NDArray[np.int64], count: int, seed: int
 ) -> dict[str, Evaluation]:
-    """metaclust, and what one would pick instead, on the same piles: on the pixels, and on what metaclust learned."""
+    """Compare metaclust with the baselines on the same piles, on pixels and on metaclust's representations."""
     sampler = TaskSampler(torch.from_numpy(data.X), data.y, categories, rows=15, seed=seed)
     tasks = sampler.fixed(count)
     with warnings.catch_warnings():
-        # Where all ten clusters are in use there may be more; here it is known that there are not.
+        # The warning that all ten clusters are in use: here there are at most ten.
         warnings.simplefilter("ignore", DataWarning)
         clusterings = [model.cluster(data.X[task.rows]) for task in tasks]
     pixels = [data.X[task.rows].reshape(len(task.rows), -1) / np.float32(255) for task in tasks]

@@ -143,7 +143,7 @@ class Normalised(torch.autograd.Function):
         mean, variance = moments(x)
         own = torch.cat((mean, variance, mean.new_tensor([count]))).double()
         part = among.part(among.world)
-        means, variances, counts = among.whole(own[None], part).split((channels, channels, 1), 1)
+        means, variances, counts = among.gather(own[None], part).split((channels, channels, 1), 1)
         total = counts.sum()
         mean = (counts * means).sum(0) / total
         # Around the common mean: no difference of large squares.

@@ -1,4 +1,4 @@
-"""The report of a clustering: one HTML file to look at, to send and to print."""
+"""The report of a clustering: one HTML file to view, share and print."""
 
 from metaclust.report.write import write_report
 

@@ -1,4 +1,4 @@
-"""The page: the template filled in, with styles, script and data inside it."""
+"""The HTML page: the template with styles, script and data inlined."""
 
 from __future__ import annotations
 
@@ -17,33 +17,36 @@ from numpy.typing import NDArray
 
 from metaclust.inference.result import Clustering
 from metaclust.report.cards import Card
-from metaclust.report.headline import alternatives, data_words, figures, headline, sureness
+from metaclust.report.content import Content
+from metaclust.report.headline import alternatives, certainty, data_description, headline, metrics
 from metaclust.report.palette import colours
-from metaclust.report.points import TEXT, map_data
+from metaclust.report.points import map_data
 from metaclust.report.projection import Projection
 from metaclust.report.wording import counted, number, percent, shortened
 
 OPEN_CARDS = 30
-"""Cards after these are closed until they are asked for."""
-MOST_CATEGORIES = 40
-"""Categories in the table of clusters against categories."""
-ROOM = 24
-"""How far apart two numbers of clusters are in the chart, so as not to be on each other."""
+"""Number of cards that are open at first."""
+MAX_CATEGORIES = 40
+"""Largest number of categories in the contingency table."""
+LABEL_DISTANCE = 24
+"""Smallest distance of two labels in the chart."""
 SCRIPTS = ("map.js", "gestures.js", "page.js")
 
 
 @dataclass(frozen=True)
 class CrossTable:
-    """Rows of known categories by cluster: the largest categories, those of the first clusters first."""
+    """Contingency table of known categories and clusters; the largest categories, ordered by their main cluster."""
 
     names: list[str]
     counts: NDArray[np.int64]
     """(categories, clusters)"""
-    left_out: int
+    omitted: int
 
 
-def page(clustering: Clustering, projection: Projection, cards: Sequence[Card], title: str | None) -> str:
-    """The whole HTML file."""
+def page(
+    clustering: Clustering, content: Content, projection: Projection, cards: Sequence[Card], title: str | None
+) -> str:
+    """Return the whole HTML file."""
     environment = Environment(
         loader=PackageLoader("metaclust.report"),
         autoescape=True,
@@ -54,41 +57,34 @@ def page(clustering: Clustering, projection: Projection, cards: Sequence[Card], 
     environment.filters |= {"percent": percent, "number": number, "breakable": breakable}
     environment.globals |= {"counted": counted}
     script = "\n".join(read(name) for name in SCRIPTS)
-    data = data_words(clustering)
+    data = data_description(clustering, content)
     light, dark = colours(clustering.n_clusters)
     return environment.get_template("report.html.j2").render(
         title=title or ": ".join(part for part in (data.split(": ")[0], headline(clustering)) if part),
         eyebrow=title or data,
         data=data if title else "",
         headline=headline(clustering),
-        sureness=sureness(clustering),
+        certainty=certainty(clustering),
         chart=chart(clustering),
-        figures=figures(clustering),
+        metrics=metrics(clustering),
         rows=len(clustering),
         clusters=clustering.n_clusters,
         unsure=int(clustering.unsure.sum()),
-        kind="ids" if clustering.rows is None else clustering.rows.kind,
+        layout=content.layout,
         categories=clustering.categories is not None,
         projection=projection,
-        cut=shown_characters(clustering, projection),
+        cut=content.characters_on_map(projection.rows.tolist()),
         cards=cards,
         open_cards=OPEN_CARDS,
         colours=list(zip(light, dark, strict=True)),
         table=cross_table(clustering),
         about=listing(clustering.about),
-        # These are the package's own files, and JSON that cannot end the element it is in.
+        # The package's own files, and JSON that cannot close its element.
         css=Markup(read("report.css")),  # noqa: S704
         script=Markup(script),  # noqa: S704
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii"),
-        map_json=Markup(json_for_html(map_data(clustering, projection))),  # noqa: S704
+        map_json=Markup(json_for_html(map_data(clustering, content, projection))),  # noqa: S704
     )
-
-
-def shown_characters(clustering: Clustering, projection: Projection) -> int:
-    """How many characters of a text are on the map; 0 if none of its texts is longer."""
-    texts = None if clustering.rows is None else clustering.rows.values
-    cut = isinstance(texts, list) and any(len(texts[i]) > TEXT for i in projection.rows.tolist())
-    return TEXT if cut else 0
 
 
 def read(name: str) -> str:
@@ -96,7 +92,7 @@ def read(name: str) -> str:
 
 
 def json_for_html(value: Any) -> str:
-    r"""JSON in which nothing can end a script element, begin a comment or end a line of a script.
+    r"""Return JSON that cannot close a script element, open a comment or break a line.
 
     >>> json_for_html("</script><!--") == r'"\u003c/script\u003e\u003c!--"'
     True
@@ -106,30 +102,30 @@ def json_for_html(value: Any) -> str:
 
 
 def chart(clustering: Clustering) -> dict[str, Any] | None:
-    """The best bound of each number of clusters as places in a drawing of 300 by 96; None if there is one number."""
-    found = alternatives(clustering)
-    if len(found) < 2:
+    """Return the best fit of each number of clusters as points in a drawing of 300 by 96; None if there is only one."""
+    answers = alternatives(clustering)
+    if len(answers) < 2:
         return None
-    first, last = found[0].clusters, found[-1].clusters
-    worst = max(answer.worse for answer in found) or 1.0
+    first, last = answers[0].clusters, answers[-1].clusters
+    worst = max(answer.worse for answer in answers) or 1.0
     points: list[dict[str, Any]] = [
         {
             "x": round(14 + 272 * (answer.clusters - first) / (last - first), 1),
             "y": round(10 + 76 * answer.worse / worst, 1),
             "answer": answer,
         }
-        for answer in found
+        for answer in answers
     ]
     best = next(point["x"] for point in points if point["answer"].worse == 0)
     for point in points:
-        # The ends and the best have their number below them, unless an end is so near that it would be on the best's.
+        # Label the best point, and the ends unless they are too near to it.
         end = point["answer"].clusters in (first, last)
-        point["labelled"] = point["x"] == best or (end and abs(point["x"] - best) >= ROOM)
-    return {"points": points, "worst": max(found, key=lambda answer: answer.worse)}
+        point["labelled"] = point["x"] == best or (end and abs(point["x"] - best) >= LABEL_DISTANCE)
+    return {"points": points, "worst": max(answers, key=lambda answer: answer.worse)}
 
 
 def breakable(name: str) -> Markup:
-    """A name that may go on in the next line after an underscore, escaped.
+    """Return an escaped name that may be broken after an underscore.
 
     >>> breakable("mean_of_<b>")
     Markup('mean_<wbr>of_<wbr>&lt;b&gt;')
@@ -138,19 +134,19 @@ def breakable(name: str) -> Markup:
 
 
 def cross_table(clustering: Clustering) -> CrossTable | None:
-    """None where no categories are known."""
+    """Return the contingency table; None without known categories."""
     if clustering.categories is None:
         return None
     names, numbers = np.unique(np.array(clustering.categories, dtype=object), return_inverse=True)
     counts = np.zeros((len(names), clustering.n_clusters), np.int64)
     np.add.at(counts, (numbers, clustering.labels), 1)
-    kept = np.sort(np.argsort(-counts.sum(1), kind="stable")[:MOST_CATEGORIES])
+    kept = np.sort(np.argsort(-counts.sum(1), kind="stable")[:MAX_CATEGORIES])
     kept = kept[np.lexsort((-counts[kept].max(1), counts[kept].argmax(1)))]
     return CrossTable([shortened(names[i], 60) for i in kept.tolist()], counts[kept], len(names) - len(kept))
 
 
 def listing(about: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """Names and what they stand for: a text, or a listing again."""
+    """Return pairs of a name and a text or a nested list of pairs."""
     return [(str(name).replace("_", " "), entry(value)) for name, value in about.items()]
 
 

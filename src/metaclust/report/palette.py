@@ -1,4 +1,4 @@
-"""A colour for each cluster, one for light and one for dark pages."""
+"""Colours of the clusters for the light and the dark theme."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DARK = (
     "#fdddc5",
     "#989dac",
 )
-"""The first ten, chosen to stay apart for eyes that lack one kind of cone as well."""
+"""The first ten, chosen to be distinguishable with colour blindness as well."""
 
 GOLDEN_ANGLE = 137.508
 LIGHTNESS_ON_LIGHT = (0.48, 0.60, 0.70)
@@ -54,7 +54,7 @@ TO_RGB = np.array(
 
 
 def colours(count: int) -> tuple[list[str], list[str]]:
-    """As many colours for light pages, and as many for dark pages: ``#rrggbb``."""
+    """Return ``count`` colours for the light and ``count`` for the dark theme, as ``#rrggbb``."""
     further = range(len(LIGHT), count)
     light = [from_oklch(LIGHTNESS_ON_LIGHT[i % 3], CHROMA, i * GOLDEN_ANGLE) for i in further]
     dark = [from_oklch(LIGHTNESS_ON_DARK[i % 3], CHROMA, i * GOLDEN_ANGLE) for i in further]
@@ -62,7 +62,7 @@ def colours(count: int) -> tuple[list[str], list[str]]:
 
 
 def from_oklch(lightness: float, chroma: float, hue: float) -> str:
-    """The colour of a lightness (0 to 1), chroma and hue (degrees), with as much of the chroma as a screen can show."""
+    """Return the colour of a lightness (0 to 1), chroma and hue (degrees), reducing the chroma to fit sRGB."""
     angle = np.radians(hue)
     rgb = linear_rgb(lightness, chroma, angle)
     while rgb.min() < 0 or rgb.max() > 1:

@@ -1,4 +1,4 @@
-"""Small pictures of image rows, as data URIs: one by one, or many on a sheet."""
+"""Thumbnails of images as data URIs, single or many on a sheet."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from PIL import Image
 
 Format = Literal["png", "jpeg"]
 CHOICES: tuple[tuple[int, Format], ...] = ((64, "png"), (64, "jpeg"), (48, "jpeg"), (32, "jpeg"), (24, "jpeg"))
-"""The longest side and the format, the best first: what the budget allows is taken."""
+"""Longest side and format in descending quality: the first that fits the budget is used."""
 SAMPLE = 100
 ACROSS = 32
-"""Pictures on a line of a sheet, and lines on a sheet."""
+"""Pictures per line of a sheet, and lines per sheet."""
 
 
 @dataclass(frozen=True)
 class Pictures:
-    """How images are made small: to this width and height, in this format."""
+    """Images with the size and format of their thumbnails."""
 
     values: NDArray[np.uint8]
     """(rows, 1 or 3, height, width)"""
@@ -32,7 +32,7 @@ class Pictures:
 
     @classmethod
     def within(cls, values: NDArray[Any], rows: Sequence[int], budget: int) -> Pictures:
-        """The best choice with which the pictures of these rows take about ``budget`` bytes."""
+        """Return the best quality with which the pictures of these rows take about ``budget`` bytes."""
         sample = [rows[i] for i in np.linspace(0, len(rows) - 1, min(SAMPLE, len(rows))).astype(int).tolist()]
         for side, form in CHOICES:
             chosen = cls.sized(values, side, form)
@@ -42,17 +42,17 @@ class Pictures:
 
     @classmethod
     def sized(cls, values: NDArray[Any], side: int, form: Format) -> Pictures:
-        """None is made larger, and the proportions stay."""
+        """Return thumbnails of this longest side; smaller images are not enlarged."""
         height, width = values.shape[2:]
         scale = min(1.0, side / max(height, width))
         return cls(values, max(1, round(width * scale)), max(1, round(height * scale)), form)
 
     def one(self, row: int) -> str:
-        """The picture of a row."""
+        """Return the picture of a row."""
         return self._uri(self._small(row))
 
     def sheets(self, rows: Sequence[int]) -> list[str]:
-        """The pictures in their order, line by line, on sheets of ``ACROSS`` by ``ACROSS``; see :attr:`pitch`."""
+        """Return the pictures in order, line by line, on sheets of ``ACROSS`` by ``ACROSS``; see :attr:`pitch`."""
         across, down = self.pitch
         sheets = []
         for start in range(0, len(rows), ACROSS * ACROSS):
@@ -61,7 +61,7 @@ class Pictures:
             sheet = np.zeros((lines * down, min(ACROSS, len(here)) * across, self.values.shape[1]), np.uint8)
             for place, row in enumerate(here):
                 y, x = place // ACROSS * down, place % ACROSS * across
-                # The edge goes on to the next picture: JPEG smears over 8 pixels.
+                # Padded with the edge: JPEG blurs over blocks of 8 pixels.
                 rim = ((0, down - self.height), (0, across - self.width), (0, 0))
                 sheet[y : y + down, x : x + across] = np.pad(self._small(row), rim, mode="edge")
             sheets.append(self._uri(sheet))
@@ -69,11 +69,11 @@ class Pictures:
 
     @property
     def pitch(self) -> tuple[int, int]:
-        """From one picture on a sheet to the next, in pixels: across and down."""
+        """Distance in pixels between pictures on a sheet: across and down."""
         return -(-self.width // 8) * 8, -(-self.height // 8) * 8
 
     def _small(self, row: int) -> NDArray[np.uint8]:
-        """(height, width, channels)"""
+        """Return the thumbnail of a row: (height, width, channels)."""
         pixels: NDArray[np.uint8] = np.moveaxis(self.values[row], 0, -1)
         if pixels.shape[:2] == (self.height, self.width):
             return pixels

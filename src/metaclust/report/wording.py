@@ -1,4 +1,4 @@
-"""Numbers and texts as a person reads them."""
+"""Formatting of numbers and texts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 
 def percent(share: float) -> str:
-    """A share of 0 to 1; nothing is called 0% or 100% that is not.
+    """Format a share of 0 to 1; only exact values are 0% or 100%.
 
     >>> percent(0.5), percent(0.123), percent(0.0021), percent(0.9999), percent(1.0)
     ('50%', '12%', '0.2%', '>99%', '100%')
@@ -19,7 +19,7 @@ def percent(share: float) -> str:
 
 
 def number(value: float) -> str:
-    """Three digits or the whole number, with a minus sign as wide as the digits; a missing one is a dash.
+    """Format a number with three digits or as a whole number, with a typographic minus; NaN is a dash.
 
     >>> number(54321.0), number(12.345), number(3e9)
     ('54,321', '12.3', '3e+09')
@@ -32,7 +32,8 @@ def number(value: float) -> str:
 
 
 def counted(count: int, what: str, several: str | None = None) -> str:
-    """
+    """Format a count with its noun.
+
     >>> counted(1, "row"), counted(1200, "row"), counted(2, "category", "categories")
     ('1 row', '1,200 rows', '2 categories')
     """
@@ -40,12 +41,12 @@ def counted(count: int, what: str, several: str | None = None) -> str:
 
 
 def shortened(text: str, most: int) -> str:
-    """White space made single; the end left out where it is longer than ``most``."""
-    # Only the beginning is looked at: a text may be a whole book.
+    """Collapse white space and cut the text after ``most`` characters."""
+    # Only the beginning is processed: a text may be a whole book.
     flat = " ".join(text[: 4 * most].split())
     return flat if len(flat) <= most and len(text) <= 4 * most else flat[: most - 1].rstrip() + "…"
 
 
 def shortened_name(name: str, most: int) -> str:
-    """An id: a path differs at its end, so the beginning is left out."""
+    """Cut the beginning of an id, since paths differ at their end."""
     return name if len(name) <= most else "…" + name[len(name) - most + 1 :]

@@ -1,4 +1,4 @@
-"""Dask as the engine: processes of this machine, or a cluster that is there."""
+"""The Dask engine: processes on this machine, or a running cluster."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ except ImportError as missing:
     raise ImportError("engine='dask' needs Dask: pip install 'metaclust[scale]'") from missing
 
 WORKERS = {
-    # By default memory goes back to the system at once, and every block of rows asks for it again (docs/scaling.md).
+    # By default memory is returned to the system at once and allocated again for every block (docs/scaling.md).
     "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": None,
     "distributed.worker.profile.enabled": False,
 }
-"""Settings of worker processes that are started here."""
+"""Settings of the worker processes."""
 
 
 class DaskEngine:
-    """Entered, it starts ``workers`` processes and, left, ends them; with ``address`` it uses the cluster there."""
+    """Runs functions on ``workers`` processes that live as long as the context, or on the cluster at ``address``."""
 
     def __init__(self, workers: int, address: str | None = None) -> None:
         self.wanted, self.address = workers, address
@@ -41,7 +41,7 @@ class DaskEngine:
         return max(1, sum(self.client.nthreads().values())) if self.address else self.wanted
 
     def submit(self, function: Callable[..., Any], *values: Any) -> Any:
-        # Dask learns from the name how long a task takes, and so how to divide the next ones evenly.
+        # Dask estimates the duration of tasks by their names, to balance the load.
         return self.client.submit(in_one_thread, function, *values, key=f"{function.__name__}-{uuid4().hex}")
 
     def finished(self, handles: Sequence[Any]) -> Iterator[int]:
@@ -54,10 +54,10 @@ class DaskEngine:
 
     def __enter__(self) -> DaskEngine:
         if self.address is None:
-            # What starts a worker leaves its environment behind.
+            # Starting workers changes the environment of this process.
             self.environment = dict(os.environ)
             with dask.config.set(WORKERS):
-                # Seen from this machine only, on any free port; memory is bounded by the size of a shard.
+                # Visible from this machine only, on any free port; memory is bounded by the size of a shard.
                 self.cluster = LocalCluster(
                     n_workers=self.wanted,
                     threads_per_worker=1,
@@ -81,9 +81,9 @@ class DaskEngine:
 
 
 def write_partitions(engine: Engine, collection: Any, folder: Path) -> list[Path]:
-    """Each partition of a Dask collection as a .npy shard, written by the workers; those that are there stay."""
+    """Let the workers write each partition of a Dask collection as a .npy shard; existing files are kept."""
     if not isinstance(engine, DaskEngine):
-        raise ValueError("shards is a Dask collection: use engine='dask', or write it as .npy or .parquet files")
+        raise ValueError("shards is a Dask collection: use engine='dask', or write it to .npy or .parquet files")
     if getattr(collection, "ndim", 2) != 2:
         raise DataError(f"shards has {collection.ndim} dimensions: give rows and columns")
     if hasattr(collection, "rechunk"):

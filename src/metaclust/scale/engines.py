@@ -1,7 +1,7 @@
-"""What an engine has to do: run functions on workers, and say when they are done. Sums are added in a tree.
+"""Engines, which run functions on workers, and sums over shards.
 
-The tree follows from the number of shards alone, so any number of workers gives the same sums to the last bit; only
-how much of it one task does depends on them.
+Sums are added in a tree that depends on the number of shards alone, so that they are bit for bit the same for any
+number of workers. The number of workers only determines how much of the tree one task computes.
 """
 
 from __future__ import annotations
@@ -19,33 +19,33 @@ from metaclust._util.checks import check_count
 from metaclust.scale.shards import Shard
 
 FAN = 4
-"""How many sums are added in one place."""
-MOST = FAN**2
-"""Shards of a task: few tasks cost little, but what a dead worker did is done again."""
-TASKS = 4
-"""For each worker, at least so many, if there are as many shards: so that all are busy to the end."""
+"""Number of sums that are added in one node of the tree."""
+MAX_TASK_SHARDS = FAN**2
+"""Largest number of shards of a task: few tasks have little overhead, but the task of a dead worker is repeated."""
+MIN_WORKER_TASKS = 4
+"""Smallest number of tasks per worker, if there are enough shards, so that all workers are busy to the end."""
 ENGINES = ("dask", "local")
 AnyEngine = TypeVar("AnyEngine", bound="LocalEngine")
 
 
 @runtime_checkable
 class Engine(Protocol):
-    """Runs functions, here or on other machines. A handle stands for what a function will have given."""
+    """Runs functions, here or on other machines. A handle stands for the result of a function."""
 
     @property
     def workers(self) -> int: ...
     def submit(self, function: Callable[..., Any], *values: Any) -> Any:
-        """A handle; handles among the values stand for what they will be. What a dead worker did is done again."""
+        """Return a handle; handles among the values stand for their results. Tasks of dead workers are repeated."""
 
     def finished(self, handles: Sequence[Any]) -> Iterator[int]:
-        """The places of the handles, each as soon as its function has ended, well or not."""
+        """Yield the index of each handle as soon as its function has returned or failed."""
 
     def result(self, handle: Any) -> Any:
-        """What the function gave; what it raised is raised here."""
+        """Return the result of the function, or raise its error."""
 
 
 class LocalEngine:
-    """This process, with all its threads: what the others must agree with."""
+    """Runs functions in this process with all its threads; the reference for the other engines."""
 
     workers = 1
 
@@ -68,17 +68,27 @@ class LocalEngine:
 
 
 def open_engine(name: str, workers: int | None = None, address: str | None = None) -> Any:
-    """The engine of that name, to be entered and left."""
+    """Return the engine of a name as a context manager.
+
+    Parameters
+    ----------
+    name : {"dask", "local"}
+        Dask, or this process alone.
+    workers : int, optional
+        Number of Dask processes on this machine; by default one per core.
+    address : str, optional
+        Address of a running Dask scheduler, instead of ``workers``.
+    """
     if name not in ENGINES:
         raise ValueError(f"engine={name!r}: choose one of {ENGINES}, or give an object with the methods of Engine")
     if workers is not None:
         check_count("workers", workers)
     if name == "local":
         if workers not in (None, 1) or address is not None:
-            raise ValueError("engine='local' is this process alone: leave workers and address out, or use 'dask'")
+            raise ValueError("engine='local' is this process alone: omit workers and address, or use 'dask'")
         return LocalEngine()
     if workers is not None and address is not None:
-        raise ValueError(f"workers={workers!r}: the cluster at address={address!r} has its own; leave workers out")
+        raise ValueError(f"workers={workers!r}: the cluster at address={address!r} has its own; omit workers")
     from metaclust.scale.dask_engine import DaskEngine
 
     return DaskEngine(workers or os.cpu_count() or 1, address)
@@ -91,23 +101,23 @@ def map_add(
     shards: Sequence[Shard],
     advance: Callable[[int], object] = lambda rows: None,
 ) -> Any:
-    """The sum of ``function(job, shard)`` over the shards; ``job`` goes to each worker once."""
+    """Return the sum of ``function(job, shard)`` over the shards; ``job`` is sent to each worker once."""
     size = 1
-    while size < MOST and len(shards) >= FAN * size * TASKS * engine.workers:
+    while size < MAX_TASK_SHARDS and len(shards) >= FAN * size * MIN_WORKER_TASKS * engine.workers:
         size *= FAN
     groups = [shards[first : first + size] for first in range(0, len(shards), size)]
-    shared = engine.submit(same, job)
+    shared = engine.submit(identity, job)
     leaves = [engine.submit(subtree, function, shared, group) for group in groups]
     level = leaves
     while len(level) > 1:
-        level = [engine.submit(added, *level[first : first + FAN]) for first in range(0, len(level), FAN)]
+        level = [engine.submit(add_all, *level[first : first + FAN]) for first in range(0, len(level), FAN)]
     for place in engine.finished(leaves):
         advance(sum(shard.rows for shard in groups[place]))
     return engine.result(level[0])
 
 
 def subtree(function: Callable[[Any, Shard], Any], job: Any, shards: Sequence[Shard]) -> Any:
-    """The part of the tree that is above some shards; few parts are there at a time."""
+    """Return the sum over some shards, a subtree; only a few partial sums are in memory at a time."""
     if len(shards) == 1:
         return function(job, shards[0])
     size = 1
@@ -116,15 +126,15 @@ def subtree(function: Callable[[Any, Shard], Any], job: Any, shards: Sequence[Sh
     return reduce(add, (subtree(function, job, shards[first : first + size]) for first in range(0, len(shards), size)))
 
 
-def same(value: Any) -> Any:
+def identity(value: Any) -> Any:
     return value
 
 
-def added(*parts: Any) -> Any:
+def add_all(*parts: Any) -> Any:
     return reduce(add, parts)
 
 
 def in_one_thread(function: Callable[..., Any], *values: Any) -> Any:
-    """A worker's processes share its cores: each computes in one thread."""
+    """Call a function in one thread, since the worker processes of a machine share its cores."""
     torch.set_num_threads(1)
     return function(*values)

@@ -1,15 +1,15 @@
-"""The folder that labels go to, and in it, until the run is done, what a run that was stopped goes on from."""
+"""The output folder of a run over shards: labels and, until the run is finished, the state to resume from."""
 
 from __future__ import annotations
 
 import json
 import shutil
-import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from metaclust._util.files import replacing
 from metaclust._util.tensors import CheckpointError
 from metaclust.data.rows import listed
 from metaclust.scale.shards import Bad, Shard
@@ -18,10 +18,10 @@ RESULT = "_result.json"
 RUN = "_run"
 
 
-class RunFolder:
-    """``out`` with the labels, ``_result.json`` when it is done, and ``_run`` until then.
+class ShardRunFolder:
+    """The folder ``out`` with the labels, ``_result.json`` once the run is finished, and ``_run`` until then.
 
-    Readers of folders of .parquet files leave out names that begin with an underscore.
+    Readers of folders of .parquet files ignore names that begin with an underscore.
     """
 
     def __init__(self, out: Path) -> None:
@@ -30,35 +30,35 @@ class RunFolder:
         self.shards, self.encoded = self.run / "shards", self.run / "encoded"
         self.known: dict[str, Any] | None = None
         self.old = False
-        """Whether what is in it is to be overwritten."""
+        """Whether to overwrite the existing content."""
 
     def check(self, sources: Sequence[Path], resume: bool, force: bool) -> None:
-        """Before anything is started: find what is in it. Only what a run has written is ever overwritten."""
+        """Check the existing content before anything is started. Only the output of a run is ever overwritten."""
         if self.out.exists() and not self.out.is_dir():
             raise NotADirectoryError(f"out={str(self.out)!r} is a file: give a folder for the labels")
         if not self.out.parent.is_dir():
-            raise FileNotFoundError(f"cannot write {self.out}: the folder {self.out.parent} is not there; create it")
+            raise FileNotFoundError(f"cannot write {self.out}: {self.out.parent} does not exist; create it first")
         if self.out in sources:
-            raise ValueError(f"out={str(self.out)!r} is the folder of the shards: give the labels another")
+            raise ValueError(f"out={str(self.out)!r} is the folder of the shards: choose another one for the labels")
         ours = self.run.exists() or (self.out / RESULT).exists()
         if self.out.is_dir() and any(self.out.iterdir()) and not ours:
-            raise FileExistsError(f"{self.out} holds other files: give a folder that is empty or not there")
+            raise FileExistsError(f"{self.out} holds other files: give an empty or a new folder")
         if ours and not (resume and self.run.exists()):
             if not force:
-                what, remedy = "a finished clustering", "start anew with --force (force=True)"
+                what, remedy = "a finished clustering", "restart with --force (force=True)"
                 if self.run.exists():
-                    what, remedy = "a run that was interrupted", f"go on with --resume (resume=True), or {remedy}"
-                raise FileExistsError(f"{self.out} holds {what}: {remedy}, or give another folder")
+                    what, remedy = "an interrupted run", f"continue it with --resume (resume=True), {remedy}"
+                raise FileExistsError(f"{self.out} holds {what}: {remedy}, or choose another folder")
             self.old = True
         about = self.run / "shards.json"
         if about.exists() and not self.old:
             try:
                 self.known = json.loads(about.read_text(encoding="utf-8"))
             except ValueError as error:
-                raise CheckpointError(f"{about} is broken ({error}): start anew with --force") from error
+                raise CheckpointError(f"{about} is broken ({error}): restart with --force (force=True)") from error
 
     def begin(self) -> None:
-        """Make it, without what is to be overwritten."""
+        """Create the folder and remove what is to be overwritten."""
         if self.old:
             shutil.rmtree(self.run, ignore_errors=True)
             (self.out / RESULT).unlink(missing_ok=True)
@@ -67,12 +67,12 @@ class RunFolder:
         self.run.mkdir(parents=True, exist_ok=True)
 
     def remember(self, shards: Sequence[Shard], skipped: Sequence[Bad]) -> None:
-        """Which shards the run is about."""
+        """Record the shards of the run."""
         counts = [[shard.name, shard.rows] for shard in shards]
         self._write(self.run / "shards.json", {"shards": counts, "skipped": [asdict(bad) for bad in skipped]})
 
     def recall(self, shards: Sequence[Shard], on_bad_shard: str) -> list[Bad]:
-        """The shards that the run leaves out; others than it had are an error."""
+        """Return the shards that the run skips; it is an error if the others are not those of the run."""
         if self.known is None:
             return []
         skipped = [Bad(**one) for one in self.known["skipped"]]
@@ -82,19 +82,21 @@ class RunFolder:
         changed = sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
         if changed or list(before) != list(now):
             raise CheckpointError(
-                f"{self.run} is a run over other shards ({listed(changed) or 'in another order'}): go on with the "
-                "same, or start anew with --force (force=True)"
+                f"{self.run} is a run over other shards ({listed(changed) or 'in another order'}): resume it with the "
+                "same shards, or restart with --force (force=True)"
             )
         if skipped and on_bad_shard != "skip":
-            raise CheckpointError(f"{self.run} is a run that skips bad shards: go on with on_bad_shard='skip'")
+            raise CheckpointError(
+                f"{self.run} skips bad shards: resume it with --skip-bad-shards (on_bad_shard='skip')"
+            )
         return skipped
 
     def finish(self, facts: dict[str, Any]) -> None:
+        """Write the result and remove the state of the run."""
         self._write(self.out / RESULT, facts)
         shutil.rmtree(self.run)
 
     def _write(self, target: Path, content: dict[str, Any]) -> None:
-        with tempfile.TemporaryDirectory(dir=self.run, prefix=f".{target.name}.") as place:
-            beside = Path(place) / target.name
-            beside.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-            beside.replace(target)
+        # In the run's own folder, for a killed run must leave nothing beside the labels.
+        with replacing(target, beside=self.run) as unfinished:
+            unfinished.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")

@@ -16,7 +16,7 @@ from metaclust.mixture.blocks import BlockSums
 from metaclust.mixture.fit import Progress
 from metaclust.mixture.streaming import BatchSums, BlockMixture, Passes, product_dtype
 from metaclust.scale.engines import Engine, map_add
-from metaclust.scale.folder import RunFolder
+from metaclust.scale.folder import ShardRunFolder
 from metaclust.scale.shards import Bad, Reader, Shard, read_headers
 from metaclust.scale.tasks import LookJob, SumsJob, look_at, sums_of
 
@@ -50,7 +50,7 @@ class ShardRows:
     keep: Callable[[], object] = lambda: None
     """Called when it is known which shards there are."""
 
-    def open(self, paths: Sequence[Path], folder: RunFolder | None = None) -> None:
+    def open(self, paths: Sequence[Path], folder: ShardRunFolder | None = None) -> None:
         """Read the headers; a run that goes on must have the same shards."""
         self.shards, bad, self.width = read_headers(paths, self.reader, self.ids)
         if folder is not None:

@@ -25,7 +25,7 @@ from metaclust.mixture.families import FAMILIES
 from metaclust.mixture.fit import Progress
 from metaclust.mixture.state import FitState, load_state, save_state
 from metaclust.scale.engines import Engine, LocalEngine, open_engine
-from metaclust.scale.folder import RunFolder
+from metaclust.scale.folder import ShardRunFolder
 from metaclust.scale.rows import OnBadShard, ShardRows, Silent
 from metaclust.scale.shards import Bad, Encoded, Numbers, Reader, shard_paths
 from metaclust.scale.tasks import ComponentLabels, Labeller, LabelsJob, MixtureLabels, Sizes, labels_of
@@ -119,7 +119,7 @@ def cluster_shards(
         raise ValueError("workers and address are for engines by name: leave them out")
     collection = hasattr(shards, "__dask_graph__")
     paths = [] if collection else shard_paths(shards)
-    folder = RunFolder(Path(out).expanduser().absolute())
+    folder = ShardRunFolder(Path(out).expanduser().absolute())
     folder.check([path.parent for path in paths], resume, force)
     if isinstance(estimator, MetaClusterer):
         reader: Reader = Encoded(str(folder.model), str(folder.encoded), str(estimator.device))
@@ -175,7 +175,7 @@ def check_arguments(estimator: Any, columns: Any, ids: str | None, max_clusters:
 
 
 def with_mixture(
-    mixture: InfiniteGaussianMixture, rows: ShardRows, folder: RunFolder, max_clusters: int | None
+    mixture: InfiniteGaussianMixture, rows: ShardRows, folder: ShardRunFolder, max_clusters: int | None
 ) -> tuple[Labeller, ShardedClustering]:
     """Fit the mixture to all rows."""
     mixture.fit(rows, state=folder.state, resume=True)
@@ -186,7 +186,7 @@ def with_mixture(
 
 
 def with_model(
-    estimator: MetaClusterer, rows: ShardRows, folder: RunFolder, max_clusters: int | None
+    estimator: MetaClusterer, rows: ShardRows, folder: ShardRunFolder, max_clusters: int | None
 ) -> tuple[Labeller, ShardedClustering]:
     """Find the clusters as ``MetaClusterer.cluster`` does."""
     model, search = estimator.model_, estimator.search(max_clusters)

@@ -1,4 +1,4 @@
-"""Shards: the files of one folder, all .npy or all .parquet, and how a worker reads one of them."""
+"""Shards, the .npy or .parquet files of a folder, and how workers read them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Shard:
     path: str
     rows: int
     before: int
-    """How many rows the shards before it have."""
+    """Number of rows of the shards before it."""
 
     @property
     def name(self) -> str:
@@ -37,7 +37,7 @@ class Shard:
 
 @dataclass(frozen=True)
 class Bad:
-    """A shard that cannot be read, and why."""
+    """A shard that cannot be read, and the reason."""
 
     shard: str
     why: str
@@ -45,21 +45,21 @@ class Bad:
 
 @runtime_checkable
 class Reader(Protocol):
-    """How a shard becomes rows of numbers; it is sent to the workers."""
+    """Reads the rows of a shard as numbers; it is sent to the workers."""
 
     def header(self, path: Path) -> tuple[int, int | None]:
-        """How many rows, and, where that is known before they are read, how wide."""
+        """Return the number of rows and, if known before reading them, of columns."""
 
     def stream(self, path: Path) -> RowStream:
-        """Its rows, some at a time."""
+        """Return the rows in blocks."""
 
 
 @dataclass(frozen=True)
 class Numbers:
-    """The rows as they are."""
+    """Reads the rows as they are."""
 
     columns: tuple[str, ...] | None = None
-    """Of .parquet files; None for all but the ids."""
+    """Columns of .parquet files; None for all but the ids."""
     ids: str | None = None
 
     def header(self, path: Path) -> tuple[int, int | None]:
@@ -78,12 +78,12 @@ class Numbers:
 
 @dataclass(frozen=True)
 class Encoded:
-    """What a model makes of the rows: encoded once, and kept in a file from then on."""
+    """Reads the rows encoded by a model; they are encoded once and cached in a file."""
 
     model: str
-    """A file that every worker can read."""
+    """Model file that every worker can read."""
     folder: str
-    """Where encoded shards are kept. One that is not there is encoded again, so each machine may have its own."""
+    """Folder of the cached shards. A missing one is encoded again, so each machine may have its own."""
     device: str
 
     def header(self, path: Path) -> tuple[int, int | None]:
@@ -92,7 +92,7 @@ class Encoded:
         try:
             return len(np.load(path, mmap_mode="r", allow_pickle=False)), None
         except (ValueError, TypeError, EOFError) as error:
-            raise DataError(f"{path} is no .npy file of rows, or it is cut short: {error}") from error
+            raise DataError(f"{path} is not a .npy file of rows, or it is truncated: {error}") from error
 
     def stream(self, path: Path) -> RowStream:
         target = Path(self.folder) / f"{path.stem}.npy"
@@ -106,16 +106,16 @@ class Encoded:
 
 @lru_cache(maxsize=1)
 def loaded(model: str, device: str) -> MetaClusterer:
-    """Once for each process."""
+    """Load a model, once per process."""
     return MetaClusterer.load(model, device)
 
 
 def shard_paths(shards: Any) -> list[Path]:
-    """The files of a folder in the order of their names, or those of a list in its order."""
+    """Return the files of a folder sorted by name, or those of a list in its order."""
     if isinstance(shards, str | os.PathLike):
         folder = Path(shards).expanduser()
         if not folder.is_dir():
-            what = "is a file" if folder.is_file() else "is not there"
+            what = "is a file" if folder.is_file() else "does not exist"
             raise NotADirectoryError(f"shards={str(shards)!r} {what}: give a folder of .npy or .parquet files")
         paths = sorted(path for path in folder.iterdir() if path.suffix.lower() in ENDINGS and path.name[0] not in "._")
         if not paths:
@@ -133,20 +133,22 @@ def shard_paths(shards: Any) -> list[Path]:
             "Dask array or data frame"
         )
     if len({path.suffix.lower() for path in paths}) > 1:
-        raise DataError("the shards are .npy and .parquet files: give shards of one kind, the others apart")
+        raise DataError("the shards are .npy and .parquet files: give shards of one kind")
     names = [path.stem for path in paths]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise DataError(f"several shards are called {listed(twice)}: the labels of each are a file of its name")
+        raise DataError(
+            f"several shards are called {listed(twice)}: rename them, since their labels are written by name"
+        )
     return [path.absolute() for path in paths]
 
 
 def read_headers(
     paths: Sequence[Path], reader: Reader, ids: str | None = None
 ) -> tuple[list[Shard], list[Bad], int | None]:
-    """The shards that can be opened, those that cannot, and how wide the first is; empty ones are left out."""
+    """Return the shards that can be opened, those that cannot, and the number of columns; empty ones are omitted."""
     if ids is not None and any(path.suffix.lower() == ".npy" for path in paths):
-        raise ValueError(f"ids={ids!r}: .npy shards have no columns; leave it out, labels have shard and row")
+        raise ValueError(f"ids={ids!r}: .npy shards have no column names; omit it, labels have shard and row")
     good, bad, before, width = [], [], 0, None
     for path in paths:
         try:
@@ -166,7 +168,7 @@ def read_headers(
 
 @contextmanager
 def named(path: Path) -> Iterator[None]:
-    """Whatever is wrong with a shard is a DataError that names it."""
+    """Turn any error of a shard into a DataError that names it."""
     try:
         yield
     except (DataError, OSError, pl.exceptions.PolarsError) as error:

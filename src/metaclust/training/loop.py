@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
 from metaclust._util.distributed import Processes, current, dividing
-from metaclust._util.prefetch import Ahead
+from metaclust._util.prefetch import Prefetcher
 from metaclust._util.progress import TrainingBar
 from metaclust.data.sparse import SparseRows
 from metaclust.model.checkpoint import save_model
@@ -98,7 +98,7 @@ def train(
     if config.steps:
         sampler.check_divides(among)
     check_norms(model, among)
-    among.take_mains(model)
+    among.broadcast_weights(model)
     settings = run_settings(model, sampler, config, objective, pretraining)
     store = None if folder is None else RunFolder(Path(folder), settings)
     training = Training(model, sampler, validation or (), config, objective, pretraining, among, store)
@@ -138,7 +138,7 @@ class Training:
             torch.random.fork_rng([device] if device.type == "cuda" else []),
             TrainingBar(self.total, self.state.step) if progress and self.among.main else nullcontext() as bar,
             self.store or nullcontext(),
-            Ahead(self.batch, self.total) as batches,
+            Prefetcher(self.batch, self.total) as batches,
         ):
             while not self.state.finished:
                 if self.state.step == self.config.pretrain_steps and self.state.proto_start is None:

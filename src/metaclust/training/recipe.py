@@ -265,7 +265,7 @@ def choose_encoder(recipe: Recipe, decide: Callable[[str], None]) -> Literal["ne
     train(network, recipe.sampler, None, short, **recipe.keep("compare-network"), pretraining=wide)
     reached = [separation(model, recipe.sampler.x, recipe.validation) for model in (residual, network)]
     # Processes on different machines may round differently, and must decide alike.
-    agreed: list[float] = current().of_main(torch.tensor(reached, dtype=torch.float64)).tolist()
+    agreed: list[float] = current().broadcast(torch.tensor(reached, dtype=torch.float64)).tolist()
     ari = dict(zip(("residual", "network"), agreed, strict=True))
     chosen = "residual" if ari["residual"] >= ari["network"] else "network"
     decide(

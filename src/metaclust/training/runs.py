@@ -60,7 +60,7 @@ class RunFolder:
             self._prepare(resume)
         among.wait()
         state = self._restore(model, optimizer, best) if resume and self.checkpoint.exists() else Run()
-        steps = among.whole(torch.tensor([state.step]), among.part(among.world))
+        steps = among.gather(torch.tensor([state.step]), among.part(among.world))
         if bool((steps != steps[0]).any()):
             raise CheckpointError(
                 f"{self.folder} is at steps {steps.tolist()} for the processes in their order: it must be a folder "

@@ -3,8 +3,6 @@
 import gzip
 import io
 import json
-import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +10,8 @@ import numpy as np
 import polars as pl
 import pytest
 from PIL import Image
-from rich.console import Console
 
 from metaclust import DataError, DataWarning, Rows, fit_preparation, read_data, rows_from_array
-from metaclust._util import waiting
-from metaclust._util.waiting import Waiting
 
 
 def read(path: Path, **options: Any) -> Rows:
@@ -317,65 +312,3 @@ def test_what_was_found_is_one_line_on_the_standard_error(tmp_path: Path, capsys
     assert names[4] in output.err
     read_data(path, progress=False)
     assert capsys.readouterr() == ("", "")
-
-
-class Later:
-    """A timer that goes off when told to, in place of one that goes off after a second."""
-
-    made: "list[Later]" = []  # noqa: RUF012 - emptied by each test that uses it
-
-    def __init__(self, seconds: float, action: Callable[[], None]) -> None:
-        self.seconds, self.action, self.cancelled = seconds, action, False
-        Later.made.append(self)
-
-    def start(self) -> None: ...
-
-    def join(self) -> None: ...
-
-    def cancel(self) -> None:
-        self.cancelled = True
-
-
-@pytest.fixture
-def screen(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
-    """What a terminal would show."""
-    shown = io.StringIO()
-    Later.made.clear()
-    monkeypatch.setattr(threading, "Timer", Later)
-    monkeypatch.setattr(waiting, "Console", lambda **_: Console(file=shown, force_terminal=True, width=100))
-    return shown
-
-
-def test_a_bar_is_shown_only_after_a_while(screen: io.StringIO) -> None:
-    with Waiting("reading rows", 20) as bar:
-        bar.advance(5)
-        assert screen.getvalue() == ""
-        Later.made[0].action()
-        bar.set(15)
-        bar.progress.refresh()
-        assert "reading rows" in screen.getvalue()
-        assert "15/20" in screen.getvalue()
-    assert Later.made[0].seconds == waiting.PATIENCE > 0
-    assert Later.made[0].cancelled
-
-
-def test_work_that_is_soon_done_shows_nothing(screen: io.StringIO) -> None:
-    with Waiting("reading rows", 20) as bar:
-        bar.advance(20)
-    assert screen.getvalue().strip() == ""
-    assert Later.made[0].cancelled
-
-
-def test_a_bar_that_is_off_shows_nothing(screen: io.StringIO) -> None:
-    with Waiting("reading rows", enabled=False) as bar:
-        Later.made[0].action()
-        bar.advance()
-    assert screen.getvalue() == ""
-
-
-def test_a_bar_ends_with_the_work_that_failed(screen: io.StringIO) -> None:
-    bar = Waiting("reading rows")
-    with pytest.raises(KeyError), bar:
-        raise KeyError(Later.made[0].action())
-    assert not bar.progress.live.is_started
-    assert Later.made[0].cancelled

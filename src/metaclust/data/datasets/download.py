@@ -18,7 +18,7 @@ from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 from typing import NoReturn, cast
 
-from metaclust._util.waiting import Waiting
+from metaclust._util.progress import Waiting
 from metaclust.data.rows import DataError
 
 if sys.platform == "win32":

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from metaclust._util.devices import choose_device
-from metaclust._util.waiting import Waiting
+from metaclust._util.progress import Waiting
 from metaclust.data.kinds import Kind
 from metaclust.data.preparation.base import Options, is_count, require, short_repr, values_of
 from metaclust.data.preparation.model_folder import (

@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, NoReturn, cast
 
-from metaclust._util.waiting import Waiting
+from metaclust._util.progress import Waiting
 from metaclust.data.rows import DataError
 
 ENDINGS = (".zip", ".tar", ".tar.gz", ".tgz")

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from metaclust._util.waiting import Waiting
+from metaclust._util.progress import Waiting
 from metaclust.data.readers.decoding import (
     MAX_PIXELS,
     USUAL_SIDE,

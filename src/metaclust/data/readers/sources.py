@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from rich.console import Console
 
-from metaclust._util.waiting import Waiting
+from metaclust._util.progress import Waiting
 from metaclust.data.kinds import Kind, check_kind
 from metaclust.data.preparation.base import Preparation
 from metaclust.data.readers.cells import Missing

@@ -1,4 +1,4 @@
-/* Mouse, fingers and keys move a map, hover over its points and pick them. */
+/* Mouse, touch and keyboard control of a map. */
 function listenTo(map) {
   const { canvas } = map;
   const pointers = new Map();
@@ -36,13 +36,13 @@ function listenTo(map) {
     map.moved();
   });
   canvas.addEventListener("pointerup", (event) => pointers.delete(event.pointerId));
-  // Not when the pointer goes up: picking scrolls the page, and the click would hit what comes under the pointer.
+  // Not on pointerup: selecting scrolls the page, and the click would hit what is then under the pointer.
   canvas.addEventListener("click", (event) => {
     if (travelled >= 5) return;
     const i = map.nearest(...at(event), touch ? 24 : 12);
     map.point(i);
-    // A finger cannot hover: its first tap shows the row, the second picks the cluster.
-    if (i >= 0 && (!touch || i === before)) map.picked(i);
+    // A finger cannot hover: the first tap shows the row, the second selects the cluster.
+    if (i >= 0 && (!touch || i === before)) map.onSelect(i);
   });
   canvas.addEventListener("pointercancel", (event) => pointers.delete(event.pointerId));
   canvas.addEventListener("pointerleave", (event) => event.pointerType === "mouse" && map.point(-1));
@@ -59,7 +59,7 @@ function listenTo(map) {
       ArrowRight: () => map.step(1, 0),
       ArrowUp: () => map.step(0, -1),
       ArrowDown: () => map.step(0, 1),
-      Enter: () => map.hover >= 0 && map.picked(map.hover),
+      Enter: () => map.hover >= 0 && map.onSelect(map.hover),
       "+": () => map.zoom(1.4),
       "=": () => map.zoom(1.4),
       "-": () => map.zoom(1 / 1.4),

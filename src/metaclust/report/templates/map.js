@@ -1,10 +1,11 @@
 "use strict";
 
-/* The map: points on a canvas that can be moved, zoomed, hovered and picked. It knows nothing of the rest of the page. */
+/* The map: points on a canvas that can be moved, zoomed, hovered and selected. Independent of the rest of the page. */
 class PointMap {
-  /* look() gives {colours, paper, ink}; strong(i) whether point i stands out; hovered(i, place) and picked(i) are told. */
-  constructor(canvas, data, { look, strong, hovered, picked }) {
-    Object.assign(this, { canvas, data, look, strong, hovered, picked });
+  /* colours() returns {colours, paper, ink}; highlighted(i) tells whether point i stands out; onHover(i, place) and
+     onSelect(i) are callbacks. */
+  constructor(canvas, data, { colours, highlighted, onHover, onSelect }) {
+    Object.assign(this, { canvas, data, colours, highlighted, onHover, onSelect });
     this.context = canvas.getContext("2d");
     this.count = data.x.length;
     this.x = data.x.map((value) => value / data.grid);
@@ -26,11 +27,11 @@ class PointMap {
     this.paint();
   }
 
-  /* Pixels for one unit of the map. */
+  /* Pixels per unit of the map. */
   get scale() {
     this.spanX ??= extent(this.x);
     this.spanY ??= extent(this.y);
-    // Wide enough that no point is under the buttons.
+    // No point is under the buttons.
     const margin = 46;
     const fit = Math.min((this.width - 2 * margin) / this.spanX, (this.height - 2 * margin) / this.spanY);
     return Math.max(20, Math.min(fit, 4 * Math.max(this.width, this.height))) * this.view.zoom;
@@ -47,7 +48,7 @@ class PointMap {
     return [(this.x[i] - this.view.x) * scale + this.width / 2, (this.y[i] - this.view.y) * scale + this.height / 2];
   }
 
-  /* For each cluster its point nearest to the medians: where its number is written. */
+  /* For each cluster the point closest to its median, where its number is written. */
   middles() {
     const members = new Map();
     this.data.cluster.forEach((cluster, i) => {
@@ -74,24 +75,24 @@ class PointMap {
 
   draw() {
     const { context, width, height } = this;
-    const look = this.look();
+    const theme = this.colours();
     context.clearRect(0, 0, width, height);
-    const strong = [];
+    const highlighted = [];
     for (let i = 0; i < this.count; i++) {
-      if (this.strong(i)) strong.push(i);
-      else this.dot(i, look, 0.13);
+      if (this.highlighted(i)) highlighted.push(i);
+      else this.dot(i, theme, 0.13);
     }
-    for (const i of strong) this.dot(i, look, 0.88);
-    this.numbers(look);
-    if (this.hover >= 0) this.ring(this.hover, look);
+    for (const i of highlighted) this.dot(i, theme, 0.88);
+    this.numbers(theme);
+    if (this.hover >= 0) this.ring(this.hover, theme);
   }
 
-  dot(i, look, alpha) {
+  dot(i, theme, alpha) {
     const { context, radius } = this;
     const [x, y] = this.place(i);
     if (x < -40 || y < -40 || x > this.width + 40 || y > this.height + 40) return;
     context.globalAlpha = alpha;
-    const colour = look.colours[this.data.cluster[i]];
+    const colour = theme.colours[this.data.cluster[i]];
     if (this.pictures && this.picture(i, x, y, colour)) return;
     context.beginPath();
     context.arc(x, y, this.data.unsure[i] ? radius - 0.75 : radius, 0, 7);
@@ -105,7 +106,7 @@ class PointMap {
     }
   }
 
-  /* The row's picture instead of a dot; false until its sheet is there. */
+  /* Draw the row's picture instead of a dot; returns false until its sheet is loaded. */
   picture(i, x, y, colour) {
     const sheets = this.data.sheets;
     const { sheet, left, top } = onSheet(sheets, i);
@@ -126,8 +127,8 @@ class PointMap {
     return true;
   }
 
-  /* The clusters' numbers, the largest first, as far as there is room. */
-  numbers(look) {
+  /* Draw the numbers of the clusters, of large ones first, where there is room. */
+  numbers(theme) {
     const { context } = this;
     const taken = [];
     context.font = `600 ${this.labels.length > 40 ? 11 : 12}px system-ui, sans-serif`;
@@ -136,45 +137,45 @@ class PointMap {
     context.lineJoin = "round";
     context.lineWidth = 4;
     for (const { cluster, point, top } of this.labels) {
-      if (!this.strong(point, true)) continue;
+      if (!this.highlighted(point, true)) continue;
       const [x, middle] = this.place(point);
-      // Above its point, and above the whole of a small cluster, so as not to cover it.
+      // Above its point, and above all points of a small cluster.
       const above = (this.y[point] - top) * this.scale;
       const y = middle - (above > 14 ? 0 : above) - this.radius - 8;
       const wide = context.measureText(cluster).width + 10;
       if (taken.some(([a, b]) => Math.abs(a - x) < 20 && Math.abs(b - y) < 16)) continue;
       taken.push([x, y]);
       context.globalAlpha = 0.9;
-      context.strokeStyle = look.paper;
+      context.strokeStyle = theme.paper;
       if (this.pictures) {
-        // On pictures an outline is not enough.
-        context.fillStyle = look.paper;
+        // On pictures an outline is hard to read.
+        context.fillStyle = theme.paper;
         context.beginPath();
         context.roundRect(x - wide / 2, y - 9, wide, 17, 8);
         context.fill();
       } else context.strokeText(cluster, x, y);
       context.globalAlpha = 1;
-      context.fillStyle = look.ink;
+      context.fillStyle = theme.ink;
       context.fillText(cluster, x, y);
     }
   }
 
-  ring(i, look) {
+  ring(i, theme) {
     const [x, y] = this.place(i);
     this.context.globalAlpha = 1;
     this.context.lineWidth = 2;
-    this.context.strokeStyle = look.ink;
+    this.context.strokeStyle = theme.ink;
     this.context.beginPath();
     this.context.arc(x, y, this.radius + 3, 0, 7);
     this.context.stroke();
   }
 
-  /* The point nearest to a place, or -1; one that stands out is preferred to one that does not. */
+  /* The point closest to a position, or -1; highlighted points are preferred. */
   nearest(x, y, reach) {
     let [best, least] = [-1, reach];
     for (let i = 0; i < this.count; i++) {
       const [a, b] = this.place(i);
-      const away = Math.hypot(a - x, b - y) + (this.strong(i) ? 0 : reach / 2);
+      const away = Math.hypot(a - x, b - y) + (this.highlighted(i) ? 0 : reach / 2);
       if (away < least) [best, least] = [i, away];
     }
     return best;
@@ -182,7 +183,7 @@ class PointMap {
 
   point(i) {
     this.hover = i;
-    this.hovered(i, i < 0 ? null : this.place(i));
+    this.onHover(i, i < 0 ? null : this.place(i));
     this.paint();
   }
 
@@ -201,20 +202,20 @@ class PointMap {
   }
 
   moved() {
-    // A finger moves the page over a map that shows everything, and the map once it is zoomed.
+    // A finger scrolls the page until the map is zoomed, and then moves the map.
     this.canvas.style.touchAction = this.view.zoom > 1.05 ? "none" : "pan-y";
     this.point(-1);
   }
 
-  /* From the hovered point to the nearest in a direction; from nowhere to the middle of the largest cluster. */
+  /* Move from the hovered point to the next one in a direction; without one, to the middle of the largest cluster. */
   step(dx, dy) {
     if (this.hover < 0) return this.point(this.labels[0].point);
     let [best, least] = [this.hover, Infinity];
     for (let i = 0; i < this.count; i++) {
       const [x, y] = [this.x[i] - this.x[this.hover], this.y[i] - this.y[this.hover]];
-      const ahead = x * dx + y * dy;
-      const aside = Math.abs(x * dy - y * dx);
-      if (ahead > 0 && aside <= ahead && ahead + 2 * aside < least) [best, least] = [i, ahead + 2 * aside];
+      const along = x * dx + y * dy;
+      const across = Math.abs(x * dy - y * dx);
+      if (along > 0 && across <= along && along + 2 * across < least) [best, least] = [i, along + 2 * across];
     }
     const [x, y] = this.place(best);
     if (x < 0 || y < 0 || x > this.width || y > this.height) Object.assign(this.view, { x: this.x[best], y: this.y[best] });
@@ -222,14 +223,14 @@ class PointMap {
   }
 }
 
-/* From the least to the largest value, also of more values than a call can have arguments; never nothing. */
+/* The range of the values, of any number of them; never 0. */
 function extent(values) {
   const low = values.reduce((least, value) => Math.min(least, value));
   const high = values.reduce((most, value) => Math.max(most, value));
   return Math.max(1e-3, high - low);
 }
 
-/* Where the picture of point i is: the sheet's number, and its place on it. */
+/* The sheet and the position on it of the picture of point i. */
 function onSheet(sheets, i) {
   const each = sheets.lines * sheets.lines;
   const here = i % each;

@@ -1,4 +1,4 @@
-/* The page around the map: what is picked out, what is searched, the row under the pointer, light and dark. */
+/* The page around the map: selection, search, tooltip, light and dark theme. */
 (() => {
   const byId = (id) => document.getElementById(id);
   const all = (selector) => [...document.querySelectorAll(selector)];
@@ -7,9 +7,9 @@
   const prefersDark = matchMedia("(prefers-color-scheme: dark)");
   const state = { cluster: null, matches: null };
 
-  /* Light and dark. */
+  /* Theme. */
   const theme = () => root.dataset.theme || (prefersDark.matches ? "dark" : "light");
-  const look = () => {
+  const colours = () => {
     const style = getComputedStyle(byId("stage"));
     return { colours: data.colours[theme()], paper: style.backgroundColor, ink: style.color };
   };
@@ -19,7 +19,7 @@
     map.paint();
   };
 
-  /* The row under the pointer. */
+  /* Tooltip. */
   const element = (name, text, kind) => {
     const made = document.createElement(name);
     if (text !== undefined) made.textContent = text;
@@ -76,7 +76,7 @@
     corner = mapCorner();
     const [x, y] = [corner[0] + place[0], corner[1] + place[1]];
     const [wide, high] = [root.clientWidth - tip.offsetWidth - 4, root.clientHeight - tip.offsetHeight - 4];
-    // Beside the point; on a screen too narrow for that below or above it.
+    // Beside the point or, on a narrow screen, below or above it.
     const beside = x + 16 <= wide || x - 16 - tip.offsetWidth >= 4;
     const left = !beside ? Math.max(4, Math.min(x - tip.offsetWidth / 2, wide)) : x + 16 <= wide ? x + 16 : x - 16 - tip.offsetWidth;
     const wanted = beside ? y - 12 : y + 20 <= high ? y + 20 : y - 20 - tip.offsetHeight;
@@ -86,22 +86,22 @@
 
   /* The map. */
   const map = new PointMap(byId("map"), data, {
-    look,
-    strong: (i, anyMatch = false) =>
+    colours,
+    highlighted: (i, anyMatch = false) =>
       (state.cluster === null || data.cluster[i] === state.cluster) && (anyMatch || !state.matches || state.matches[i]),
-    hovered: (i, place) => {
+    onHover: (i, place) => {
       showTip(i, place);
       if (i >= 0 && document.activeElement === byId("map")) {
         const { cluster, category } = described(i);
         byId("spoken").textContent = [cluster, category, data.id[i], data.text?.[i]].filter(Boolean).join(". ");
       }
     },
-    picked: (i) => pick(data.cluster[i], true),
+    onSelect: (i) => pick(data.cluster[i], true),
   });
 
   listenTo(map);
 
-  /* One cluster picked out, or none. */
+  /* The selected cluster, if any. */
   const pick = (cluster, scroll) => {
     state.cluster = state.cluster === cluster ? null : cluster;
     for (const button of all("button[data-cluster]")) {
@@ -167,7 +167,7 @@
     map.point(-1);
     if (state.cluster !== null) pick(state.cluster, false);
   });
-  // Only when the map has moved since the row was shown: a page that was scrolled before tells so a frame later.
+  // Only if the map has moved since the row was shown: the event of an earlier scroll arrives a frame later.
   addEventListener("scroll", () => {
     if (!tip.hidden && mapCorner().some((at, i) => Math.abs(at - corner[i]) > 1)) map.point(-1);
   }, { passive: true });
@@ -178,7 +178,7 @@
   byId("theme").hidden = false;
   prefersDark.addEventListener("change", themed);
 
-  /* On paper: light, and nothing closed. */
+  /* Print in the light theme with all cards open. */
   addEventListener("beforeprint", () => {
     root.dataset.before = root.dataset.theme || "";
     root.dataset.theme = "light";

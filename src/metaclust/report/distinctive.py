@@ -1,4 +1,4 @@
-"""What sets a cluster apart from the others: words of texts, columns of vectors."""
+"""Features that distinguish a cluster from the others: words of texts, columns of vectors."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.feature_extraction.text import CountVectorizer
 
-SUREST = 2.0
-"""Words must differ by this many standard errors: less may be chance."""
+MIN_STANDARD_ERRORS = 2.0
+"""Log-odds of a word below this many standard errors may be due to chance."""
 BLOCK = 1 << 22
-"""Cells of a table that are looked at together."""
+"""Values that are processed at a time."""
 
 
 @dataclass(frozen=True)
 class Word:
-    """A word, and the shares of the cluster's rows and of all other rows that hold it."""
+    """A word, and the shares of the cluster's rows and of all other rows that contain it."""
 
     word: str
     here: float
@@ -28,30 +28,30 @@ class Word:
 
 @dataclass(frozen=True)
 class Column:
-    """A column by number, its mean in the cluster and in all rows, and their difference in standard deviations."""
+    """A column by index, its mean in the cluster and over all rows, and their difference in standard deviations."""
 
-    number: int
+    index: int
     mean: float
     overall: float
     deviations: float
 
 
-def words_apart(texts: list[str], labels: NDArray[np.int64], clusters: int, most: int = 10) -> list[list[Word]]:
-    """For each cluster the words of two letters or more that its rows hold and others do not, the clearest first.
+def distinctive_words(texts: list[str], labels: NDArray[np.int64], clusters: int, most: int = 10) -> list[list[Word]]:
+    """Return, for each cluster, the words of two or more letters that are most typical of it, in descending order.
 
-    By the log-odds of a row holding the word, in the cluster against outside, with half a row added to each count, in
-    units of its standard error; equal ones in alphabetical order.
+    The score is the log-odds ratio of a row containing the word, inside against outside the cluster, with half a row
+    added to each count, divided by its standard error; ties are in alphabetical order.
     """
-    found: list[list[Word]] = [[] for _ in range(clusters)]
+    words: list[list[Word]] = [[] for _ in range(clusters)]
     try:
         vectorizer = CountVectorizer(binary=True)
-        holds = vectorizer.fit_transform(texts)
+        contains = vectorizer.fit_transform(texts)
     except ValueError:
-        # Not a single word in all texts.
-        return found
+        # No text contains a word.
+        return words
     vocabulary = vectorizer.get_feature_names_out()
-    here = members(labels, clusters) @ holds
-    everywhere = np.asarray(holds.sum(0), np.float64).ravel()
+    here = members(labels, clusters) @ contains
+    everywhere = np.asarray(contains.sum(0), np.float64).ravel()
     sizes = np.bincount(labels, minlength=clusters)
     for cluster in range(clusters):
         size, others = int(sizes[cluster]), len(texts) - int(sizes[cluster])
@@ -59,21 +59,21 @@ def words_apart(texts: list[str], labels: NDArray[np.int64], clusters: int, most
             continue
         a = here[[cluster]].toarray().ravel()
         b = everywhere - a
-        cells = (a + 0.5, size - a + 0.5, b + 0.5, others - b + 0.5)
-        odds = np.log(cells[0] / cells[1]) - np.log(cells[2] / cells[3])
-        score = odds / np.sqrt(sum(1 / cell for cell in cells))
-        # Rounded, so that words with the same counts are equal and stay in alphabetical order.
-        found[cluster] = [
+        counts = (a + 0.5, size - a + 0.5, b + 0.5, others - b + 0.5)
+        odds = np.log(counts[0] / counts[1]) - np.log(counts[2] / counts[3])
+        score = odds / np.sqrt(sum(1 / count for count in counts))
+        # Rounded, so that words with equal counts tie and stay in alphabetical order.
+        words[cluster] = [
             Word(str(vocabulary[i]), float(a[i] / size), float(b[i] / others))
             for i in largest(score.round(9), most)
-            if score[i] >= SUREST
+            if score[i] >= MIN_STANDARD_ERRORS
         ]
-    return found
+    return words
 
 
 @dataclass(frozen=True)
-class Table:
-    """Vectors by column: mean and standard deviation over all rows, and the mean in each cluster; NaN is left out."""
+class ColumnStatistics:
+    """Mean and standard deviation of each column over all rows, and its mean in each cluster; NaN is ignored."""
 
     mean: NDArray[np.float64]
     deviation: NDArray[np.float64]
@@ -81,7 +81,8 @@ class Table:
     """(clusters, columns); NaN where the cluster has no value."""
 
     @classmethod
-    def of(cls, values: NDArray[Any] | sparse.csr_array, labels: NDArray[np.int64], clusters: int) -> Table:
+    def of(cls, values: NDArray[Any] | sparse.csr_array, labels: NDArray[np.int64], clusters: int) -> ColumnStatistics:
+        """Compute the statistics of ``values`` of shape (rows, columns)."""
         sums = np.zeros((clusters, values.shape[1]))
         counts = np.zeros_like(sums)
         if sparse.issparse(values):
@@ -104,8 +105,8 @@ class Table:
         means = np.divide(sums, counts, out=np.full_like(sums, np.nan), where=counts > 0)
         return cls(mean, np.sqrt(squares / present), means)
 
-    def apart(self, cluster: int, most: int = 6) -> list[Column]:
-        """The columns whose mean in the cluster is farthest from that of all rows, farthest first."""
+    def distinctive(self, cluster: int, most: int = 6) -> list[Column]:
+        """Return the columns whose mean in the cluster is farthest from that of all rows, in descending order."""
         away = self.deviations(self.means[cluster])
         return [
             Column(i, float(self.means[cluster, i]), float(self.mean[i]), float(away[i]))
@@ -114,21 +115,21 @@ class Table:
         ]
 
     def deviations(self, values: NDArray[Any]) -> NDArray[np.float64]:
-        """(..., columns): how far from the mean of all rows, in standard deviations; 0 for constants and for NaN."""
+        """Return (..., columns): standard deviations from the mean of all rows; 0 for constants and NaN."""
         away = np.nan_to_num(values.astype(np.float64) - self.mean)
-        # A constant column has a deviation of rounding errors only.
+        # The deviation of a constant column is a rounding error.
         varies = self.deviation > 1e-6 * np.abs(self.mean)
         return np.divide(away, self.deviation, out=np.zeros_like(away), where=np.broadcast_to(varies, away.shape))
 
 
 def members(labels: NDArray[np.int64], clusters: int) -> sparse.csr_array:
-    """(clusters, rows): 1 where the row is in the cluster."""
+    """Return (clusters, rows): 1 where the row is in the cluster."""
     rows = len(labels)
     return sparse.csr_array((np.ones(rows), (labels, np.arange(rows))), shape=(clusters, rows))
 
 
 def largest(values: NDArray[np.float64], most: int) -> list[int]:
-    """Where the largest values are, the largest first, equal ones in their order."""
+    """Return the indices of the largest values in descending order; ties keep their order."""
     kept = np.arange(len(values))
     if len(values) > most:
         kept = np.flatnonzero(values >= np.partition(values, -most)[-most])
@@ -137,7 +138,7 @@ def largest(values: NDArray[np.float64], most: int) -> list[int]:
 
 
 def blocks(values: NDArray[Any]) -> Iterator[tuple[slice, NDArray[np.float64]]]:
-    """Some rows after the other, as float64."""
+    """Yield blocks of rows as float64."""
     step = max(1, BLOCK // max(1, values.shape[1]))
     for start in range(0, len(values), step):
         yield slice(start, start + step), values[start : start + step].astype(np.float64)
