@@ -1,0 +1,198 @@
+"""What is trained is what ships: settings are honoured, starts are shared, and rows that are alike give one model."""
+
+import json
+
+import jaxtyping
+import numpy as np
+import pytest
+import torch
+
+from metaclust import MetaClusterer
+from metaclust.data.preparation import embeddings
+from metaclust.experiments import unseen
+from metaclust.inference import pipeline as pipelines
+from metaclust.inference.initialise import LearnedStart
+from metaclust.inference.pipeline import Search, pipeline_for
+from metaclust.training import evaluation, loop, prior, recipe
+
+WIDTH = 12
+SMALL = {"progress": False, "pretrain_steps": 12, "steps": 4, "choice_tasks": 4, "seed": 1}
+
+
+@pytest.fixture(autouse=True)
+def _short(monkeypatch):
+    monkeypatch.setattr(prior, "PRIOR_TASKS", 2)
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+
+
+def unit_rows(categories=18, rows=10, seed=0):
+    rng = np.random.default_rng(seed)
+    y = np.repeat(np.arange(categories), rows)
+    x = rng.normal(size=(categories, WIDTH))[y] + 0.3 * rng.normal(size=(len(y), WIDTH))
+    return (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32), y
+
+
+class Embedder:
+    """Stands in for a sentence encoder: each text names the row of unit length that it becomes."""
+
+    table = unit_rows()[0]
+    fingerprint = "one and the same"
+    width = WIDTH
+
+    def __init__(self, *_, **__):
+        pass
+
+    def embed(self, texts):
+        return np.stack([self.table[int(text.split()[-1])] for text in texts])
+
+
+def steps_taken(monkeypatch):
+    """The steps of each training of a fit, as (pretraining, continuous ARI)."""
+    taken = []
+    real = loop.Training.run
+
+    def spied(self, *arguments):
+        state = real(self, *arguments)
+        taken.append((min(state.step, self.config.pretrain_steps), max(0, state.step - self.config.pretrain_steps)))
+        return state
+
+    monkeypatch.setattr(loop.Training, "run", spied)
+    return taken
+
+
+@pytest.mark.parametrize("encoder", ["network", "residual"])
+@pytest.mark.parametrize(("pretrain_steps", "steps"), [(3, 2), (0, 5), (7, 0)])
+def test_the_steps_that_are_given_are_taken(encoder, pretrain_steps, steps, monkeypatch):
+    taken = steps_taken(monkeypatch)
+    settings = {**SMALL, "pretrain_steps": pretrain_steps, "steps": steps, "encoder": encoder}
+    model = MetaClusterer(**settings).fit(*unit_rows())
+    assert set(taken) == {(pretrain_steps, steps)}
+    assert len(taken) == (1 if encoder == "network" else 1 + recipe.FOLDS)
+    if encoder == "residual":
+        assert model.model_.config.learned_start is (steps > 0)
+
+
+@pytest.mark.parametrize("encoder", ["network", "residual"])
+def test_the_steps_that_are_not_given_suit_the_encoder(encoder, monkeypatch):
+    monkeypatch.setitem(recipe.STEPS, encoder, (4, 3))
+    taken = steps_taken(monkeypatch)
+    MetaClusterer(**{**SMALL, "pretrain_steps": None, "steps": None}, encoder=encoder).fit(*unit_rows())
+    assert set(taken) == {(4, 3)}
+
+
+def test_the_trained_task_network_proposes_a_start_of_a_prediction(monkeypatch):
+    x, y = unit_rows()
+    model = MetaClusterer(**SMALL, encoder="residual").fit(x, y)
+    asked = []
+    real = LearnedStart.__call__
+
+    def spied(self, network, sample, *arguments):
+        asked.append(network)
+        (initial,) = proposed = real(self, network, sample, *arguments)
+        rows = torch.from_numpy((sample.z + sample.mean).astype(np.float32))
+        torch.testing.assert_close(initial.logits, network.eval().initial_logits(rows).detach(), atol=1e-4, rtol=1e-3)
+        return proposed
+
+    monkeypatch.setattr(LearnedStart, "__call__", spied)
+    model.cluster(x[:40])
+    assert asked
+    assert all(network is model.model_ for network in asked)
+
+
+def test_an_untrained_task_network_proposes_nothing():
+    model = MetaClusterer(**{**SMALL, "steps": 0}, encoder="residual").fit(*unit_rows())
+    starts = pipeline_for(model.model_, Search(5)).initialise
+    assert not any(isinstance(start, LearnedStart) for start in starts)
+
+
+def test_weights_are_validated_by_what_users_get(monkeypatch):
+    """Each validation clusters every task by the function that ``cluster`` calls."""
+    seen = []
+    real = evaluation.cluster_array
+
+    def spied(model, z, search, *arguments):
+        found = real(model, z, search, *arguments)
+        seen.append((len(z), model.config.learned_start, found[0].selected_by))
+        return found
+
+    monkeypatch.setattr(evaluation, "cluster_array", spied)
+    model = MetaClusterer(**SMALL, encoder="network").fit(*unit_rows())
+    validations = len(model.run_.validations)
+    assert validations == 5
+    assert len(seen) == validations * 40
+    # Before the first step on the continuous ARI the task network is not trained.
+    assert [learned for _, learned, _ in seen] == [False] * 40 + [True] * 160
+
+
+def test_texts_arrays_and_the_experiment_give_one_model(monkeypatch):
+    monkeypatch.setattr(embeddings, "SentenceEmbedder", Embedder)
+    x, y = unit_rows()
+    names = [f"c{i:02}" for i in range(18)]
+    labels = [names[i] for i in y]
+    texts = [f"text number {i}" for i in range(len(y))]
+    by_array = MetaClusterer(**SMALL).fit(x, labels)
+    words = {"text": "embeddings", "embedding_model": "any"}
+    by_text = MetaClusterer(**SMALL, **words).fit(texts, labels)
+    assert by_array.model_.config == by_text.model_.config
+    assert by_text.model_.config.unit
+    assert_same_weights(by_array, by_text)
+    np.testing.assert_array_equal(by_array.cluster(x[:60]).labels, by_text.cluster(texts[:60]).labels)
+    fitted = []
+    real = MetaClusterer.fit
+    monkeypatch.setattr(MetaClusterer, "fit", lambda self, *a, **k: fitted.append(real(self, *a, **k)) or fitted[-1])
+    data = unseen.Data(np.array(texts, dtype=object), x, y, names, words)
+    given = {name: value for name, value in SMALL.items() if name not in ("seed", "progress")}
+    known = np.isin(y, np.concatenate([unseen.split_categories(y, 1).train, unseen.split_categories(y, 1).validation]))
+    ours = next(name for name in unseen.VARIANTS if unseen.VARIANTS[name] == {})
+    list(unseen.run(data, 1, [("tasks", ours)], False, given))
+    expected = real(MetaClusterer(**SMALL), x[known], [labels[i] for i in np.flatnonzero(known)])
+    assert_same_weights(fitted[0], expected)
+
+
+def assert_same_weights(one, other):
+    first, second = one.model_.state_dict(), other.model_.state_dict()
+    assert first.keys() == second.keys()
+    for name, value in first.items():
+        assert torch.equal(value, second[name]), name
+
+
+def test_a_fit_that_was_stopped_repeats_no_training_that_was_finished(tmp_path, monkeypatch):
+    x, y = unit_rows()
+    whole = MetaClusterer(**SMALL).fit(x, y)
+    real, trainings = loop.Training.run, []
+
+    def stopped(self, *arguments):
+        if len(trainings) == 4:
+            raise KeyboardInterrupt
+        trainings.append(self)
+        return real(self, *arguments)
+
+    monkeypatch.setattr(loop.Training, "run", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        MetaClusterer(**SMALL).fit(x, y, folder=tmp_path / "run")
+    monkeypatch.setattr(loop.Training, "run", real)
+    again = []
+    step = loop.Training.step
+    monkeypatch.setattr(loop.Training, "step", lambda self, batch: again.append(self.store.folder) or step(self, batch))
+    resumed = MetaClusterer(**SMALL).fit(x, y, folder=tmp_path / "run", resume=True)
+    assert_same_weights(whole, resumed)
+    assert not {training.store.folder for training in trainings} & set(again)
+    assert len(set(again)) == 2  # the last fold, and the training on all categories
+
+
+def test_decisions_are_kept_in_the_file(tmp_path):
+    model = MetaClusterer(**SMALL).fit(*unit_rows())
+    model.save(tmp_path / "model.safetensors")
+    loaded = MetaClusterer.load(tmp_path / "model.safetensors")
+    assert loaded.decisions_ == model.decisions_
+    assert len(loaded.decisions_) >= 3
+    assert loaded.model_.config.learned_start
+    assert json.dumps(loaded.decisions_)
+
+
+def test_the_pipeline_of_the_paper_is_made_of_the_same_stages():
+    model = MetaClusterer(**SMALL, preset="paper").fit(*unit_rows())
+    pipeline = pipeline_for(model.model_)
+    assert isinstance(pipeline, pipelines.Pipeline)
+    assert isinstance(pipeline.initialise[0], LearnedStart)
+    assert pipeline.select.name == "bound"
