@@ -12,7 +12,7 @@ from metaclust.training.augmentation import ImageAugmentation
 from metaclust.training.config import TrainingConfig
 from metaclust.training.episodes import Task, TaskSampler
 
-SHORT = TrainingConfig(pretrain_steps=3, steps=3, validate_every=2, validation_starts=2)
+SHORT = TrainingConfig(pretrain_steps=3, steps=3, validate_every=2)
 
 
 def blobs(categories: int = 12, rows: int = 8, width: int = 6, seed: int = 0) -> tuple[torch.Tensor, np.ndarray]:

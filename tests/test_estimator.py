@@ -588,7 +588,7 @@ def test_what_needs_a_fit_says_so(call):
         ({"pretrain_steps": -1}, r"^pretrain_steps=-1: it must be a whole number of 0 or more$"),
         ({"steps": -1}, r"^steps=-1: it must be a whole number of 0 or more$"),
         ({"representation": 0}, r"^representation=0: it must be a whole number of 1 or more$"),
-        ({"components": "cubic"}, r"^components='cubic': choose 'spherical' or 'full'$"),
+        ({"components": "cubic"}, r"^components='cubic': choose one of"),
         ({"preset": "fast"}, r"^preset='fast': choose 'default' or 'paper'$"),
         ({"scaling": "robust"}, r"^scaling='robust': choose 'auto', 'standard' or 'none'$"),
         ({"device": "abacus"}, r"^device='abacus' is not a device: choose"),

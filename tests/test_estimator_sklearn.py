@@ -11,7 +11,6 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from metaclust import DataError, MetaClusterer
-from metaclust.training import recipe
 
 READS_CLASSIFIER_TAGS = (
     "scikit-learn's check takes every estimator with predict_proba for a classifier (it reads classifier_tags)"
@@ -29,10 +28,7 @@ READS_CLASSIFIER_TAGS = (
     # The last one may pass by chance.
     xfail_strict=False,
 )
-def test_scikit_learn_finds_nothing_wrong(
-    estimator: MetaClusterer, check: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(recipe, "RESIDUAL_STEPS", 3)
+def test_scikit_learn_finds_nothing_wrong(estimator: MetaClusterer, check: Callable[..., Any]) -> None:
     check(estimator)
 
 

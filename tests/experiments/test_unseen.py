@@ -13,14 +13,12 @@ from metaclust.data.datasets.named import Dataset
 from metaclust.data.preparation import embeddings
 from metaclust.experiments import alphabets, unseen
 from metaclust.experiments.records import append_record, read_records
-from metaclust.training import recipe
 
 SETTINGS = ["pretrain_steps=10", "steps=0", "choice_tasks=3"]
 
 
 @pytest.fixture(autouse=True)
 def _short(monkeypatch):
-    monkeypatch.setattr(recipe, "RESIDUAL_STEPS", 20)
     monkeypatch.setattr(unseen, "TASKS", 3)
     monkeypatch.setattr(unseen, "MOST_AT_ONCE", 12)
     monkeypatch.setattr(alphabets, "MOST_AT_ONCE", 20)

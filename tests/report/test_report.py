@@ -16,6 +16,7 @@ from scipy import sparse
 from sklearn.decomposition import PCA
 from threadpoolctl import threadpool_limits
 
+from metaclust.data.kinds import KINDS, DataKind
 from metaclust.data.rows import DataError, Rows
 from metaclust.inference.result import Clustering, Start
 from metaclust.mixture.components import Components
@@ -185,7 +186,9 @@ def test_any_kind_of_rows_few_or_many_is_reported(report, kind, rows, n, k):
 
 
 @pytest.mark.usefixtures("_without_type_checks")
-def test_rows_of_an_unknown_kind_are_shown_by_their_ids(report):
+def test_rows_of_a_kind_without_content_are_shown_by_their_ids(report, monkeypatch):
+    sounds = DataKind("sounds", "sound", "sounds", "strings", "bytes", {"": "vectors"})
+    monkeypatch.setitem(KINDS, "sounds", sounds)
     clustering = made(40, 4)
     page = report(with_values(clustering, [b"\x00\x01"] * 40, kind="sounds"))
     assert page.one(class_="eyebrow")["text"] == "things.csv: sounds"

@@ -107,7 +107,7 @@ def test_a_killed_driver_goes_on_from_the_last_finished_pass(
 def test_a_run_with_a_model_goes_on_and_encodes_nothing_twice(
     model: MetaClusterer, shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("metaclust.scale.run.CHOOSING_ROWS", 400)
+    monkeypatch.setattr("metaclust.inference.cluster.SAMPLE_ROWS", 400)
     whole = cluster_shards(model, shards, tmp_path / "whole", engine="local")
 
     def stop() -> None:

@@ -17,7 +17,8 @@ import pytest
 from scale_rows import blobs
 
 from metaclust import InfiniteGaussianMixture, MetaClusterer
-from metaclust.inference.search import choose_among, found_with, with_all_rows
+from metaclust.data.streams import ArrayStream
+from metaclust.inference.cluster import MemoryRows, Run, by_size, sizes_of, with_all_rows
 from metaclust.scale import DaskEngine, LocalEngine, cluster_shards
 from metaclust.scale.engines import FAN, map_add
 from metaclust.scale.shards import Shard
@@ -122,14 +123,14 @@ def test_few_rows_are_clustered_as_the_model_does(model: MetaClusterer, tmp_path
 def test_many_rows_go_on_from_the_clusters_of_a_sample(
     model: MetaClusterer, shards: Path, tmp_path: Path, engine: DaskEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("metaclust.scale.run.CHOOSING_ROWS", 400)
-    chosen: list[Any] = []
+    monkeypatch.setattr("metaclust.inference.cluster.SAMPLE_ROWS", 400)
+    seen: list[Any] = []
 
-    def choose(*arguments: Any) -> Any:
-        chosen.append(choose_among(*arguments))
-        return chosen[-1]
+    def spied(*arguments: Any) -> Any:
+        seen.append(arguments)
+        return with_all_rows(*arguments)
 
-    monkeypatch.setattr("metaclust.scale.run.choose_among", choose)
+    monkeypatch.setattr("metaclust.inference.cluster.with_all_rows", spied)
     local = cluster_shards(model, shards, tmp_path / "local", engine="local")
     result = cluster_shards(model, shards, tmp_path / "dask", engine=engine)
     found = result.labels().collect()
@@ -140,18 +141,19 @@ def test_many_rows_go_on_from_the_clusters_of_a_sample(
     assert (np.diff(result.sizes) <= 0).all()
     # All rows in memory go from the clusters of the sample to the same ones.
     z = model.transform(np.concatenate([np.load(path) for path in sorted(shards.glob("*.npy"))]))
-    mean = z.mean(0, dtype=np.float64)
-    components = with_all_rows(model.model_, z, mean, chosen[0][0])
-    expected = found_with(replace(components, means=components.means + mean), z, 1, 0.0, (), 1.0)
+    _, _, state, best, mean, _ = seen[0]
+    components, _ = with_all_rows(model.model_, MemoryRows(ArrayStream(z)), state, best, mean, Run())
+    components = replace(components, means=components.means + mean)
+    components = by_size(components, 1, lambda now: sizes_of(now.assigned(z)[0], len(now.weights)))
     assert result.components is not None
-    np.testing.assert_allclose(result.components.means, expected.components.means, atol=1e-4)
-    assert np.mean(expected.labels == found["cluster"].to_numpy()) > 0.999
+    np.testing.assert_allclose(result.components.means, components.means, atol=1e-4)
+    assert np.mean(components.assigned(z)[0] == found["cluster"].to_numpy()) > 0.999
 
 
 def test_small_clusters_are_dissolved(
     model: MetaClusterer, shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("metaclust.scale.run.CHOOSING_ROWS", 400)
+    monkeypatch.setattr("metaclust.inference.cluster.SAMPLE_ROWS", 400)
     rows = sum(len(np.load(path)) for path in shards.glob("*.npy"))
     model = MetaClusterer.of(model.model_, description_of(model, tmp_path), device="cpu")
     model.set_params(min_cluster_size=rows // 2)

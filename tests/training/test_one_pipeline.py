@@ -108,14 +108,14 @@ def test_an_untrained_task_network_proposes_nothing():
 def test_weights_are_validated_by_what_users_get(monkeypatch):
     """Each validation clusters every task by the function that ``cluster`` calls."""
     seen = []
-    real = evaluation.cluster_array
+    real = evaluation.cluster_in_order
 
     def spied(model, z, search, *arguments):
         found = real(model, z, search, *arguments)
-        seen.append((len(z), model.config.learned_start, found[0].selected_by))
+        seen.append((len(z), model.config.learned_start, found.selected_by))
         return found
 
-    monkeypatch.setattr(evaluation, "cluster_array", spied)
+    monkeypatch.setattr(evaluation, "cluster_in_order", spied)
     model = MetaClusterer(**SMALL, encoder="network").fit(*unit_rows())
     validations = len(model.run_.validations)
     assert validations == 5

@@ -95,7 +95,9 @@ def find_clusters(
     seen = state.survey
     drawn = np.repeat(seen.sample.numpy(), seen.sample_weights.long().numpy(), axis=0)
     pipeline = pipeline_for(model, search)
-    sample = pipeline.sample(drawn[canonical_order(drawn.astype(np.float32))], seen.mean.double().numpy())
+    if len(drawn) < seen.rows:
+        drawn = drawn[canonical_order(drawn.astype(np.float32))]
+    sample = pipeline.sample(drawn, seen.mean.double().numpy())
     run.phase("select")
     selection = pipeline(model, sample, search.max_clusters, search.seed, run.advance)
     best = selection.best
@@ -146,14 +148,19 @@ def cluster_array(
 
     Rows are taken in an order that depends on the rows alone: the clusters do not depend on the order they come in.
     """
-    order = canonical_order(z)
-    ordered = z[order]
+    found = cluster_in_order(model, z[canonical_order(z)], search, advance)
+    return found, *found.components.assigned(z)
+
+
+def cluster_in_order(
+    model: ClusteringModel, z: NDArray[np.float32], search: Search, advance: Callable[[], object] = lambda: None
+) -> Found:
+    """Find the clusters of representations in memory, taken in the order they come in."""
 
     def count(components: Components) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        return sizes_of(components.assigned(ordered)[0], len(components.weights))
+        return sizes_of(components.assigned(z)[0], len(components.weights))
 
-    found = find_clusters(model, MemoryRows(ArrayStream(ordered)), search, count, Run(advance=advance))
-    return found, *found.components.assigned(z)
+    return find_clusters(model, MemoryRows(ArrayStream(z)), search, count, Run(advance=advance))
 
 
 def sizes_of(labels: NDArray[np.int64], clusters: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

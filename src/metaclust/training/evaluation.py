@@ -15,7 +15,7 @@ from torch import Tensor
 
 from metaclust._util.distributed import ALONE, Processes
 from metaclust.data.sparse import SparseRows
-from metaclust.inference.cluster import cluster_array
+from metaclust.inference.cluster import cluster_in_order
 from metaclust.inference.pipeline import Pipeline, Search
 from metaclust.model.clustering_model import ClusteringModel
 from metaclust.training.episodes import Task
@@ -132,7 +132,8 @@ def cluster_tasks(
             torch.manual_seed(seed)
             rows = values[task.rows]
             if pipeline is None:
-                found.append(cluster_array(model, rows, search)[1])
+                # In the order of the task: one by the rows would change with the last bit of a representation.
+                found.append(cluster_in_order(model, rows, search).components.assigned(rows)[0])
             else:
                 found.append(pipeline(model, pipeline.sample(rows), limit, seed).best.labels)
     return found
