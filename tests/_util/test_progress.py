@@ -35,6 +35,9 @@ class FakeTimer:
     def cancel(self) -> None:
         self.cancelled = True
 
+    def join(self) -> None:
+        assert self.cancelled
+
 
 class Terminal(io.StringIO):
     def isatty(self) -> bool:

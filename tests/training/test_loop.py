@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import nn
 
 from metaclust import (
@@ -375,3 +376,35 @@ def test_a_wrong_setting_is_named_with_its_value(settings, message):
 def test_an_unknown_preset_is_named():
     with pytest.raises(ValueError, match=r"preset='fast'.*'default' or 'paper'"):
         TrainingConfig.preset("fast")
+
+
+def test_a_frozen_encoder_stays_as_the_pretraining_left_it(tmp_path):
+    config = replace(SHORT, freeze_encoder=True)
+    model = ClusteringModel(replace(new_model().config, learn_prior=True, dropout=0.2))
+    train(model, SAMPLER, None, config, folder=tmp_path, progress=False)
+    pretrained = load_file(tmp_path / "pretrained.safetensors")
+    changed = {
+        name.split(".")[0] for name, value in model.state_dict().items() if not torch.equal(value, pretrained[name])
+    }
+    assert changed == {"task_network"}
+    assert all(weight.requires_grad for weight in model.parameters())
+
+
+def test_a_run_with_a_frozen_encoder_is_resumed_to_the_same_weights(tmp_path):
+    config = replace(SHORT, freeze_encoder=True, validate_every=3)
+    whole, stopped = (ClusteringModel(new_model().config) for _ in range(2))
+    stopped.load_state_dict(whole.state_dict())
+    train(whole, SAMPLER, None, config, progress=False)
+    with pytest.MonkeyPatch.context() as patch:
+        step = training.Training.step
+
+        def crashing(self, batch):
+            if self.state.step == 8:
+                raise KeyboardInterrupt
+            return step(self, batch)
+
+        patch.setattr(training.Training, "step", crashing)
+        with pytest.raises(KeyboardInterrupt):
+            train(stopped, SAMPLER, None, config, folder=tmp_path, progress=False)
+    train(stopped, SAMPLER, None, config, folder=tmp_path, resume=True, progress=False)
+    assert same_weights(whole, stopped)

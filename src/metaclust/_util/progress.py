@@ -165,6 +165,7 @@ class Bar:
             self.ended = True
         if self.timer is not None:
             self.timer.cancel()
+            self.timer.join()
         if self.shown and self.live:
             self.progress.stop()
         elif self.shown:

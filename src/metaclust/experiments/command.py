@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from metaclust._util.files import write_text
+from metaclust._util.progress import Bar
 from metaclust.experiments.budgets import BUDGETS, Budget
 from metaclust.experiments.figures import figure_of, new_figure, save
-from metaclust.experiments.grid import run_grid
+from metaclust.experiments.grid import missing_trials, run_grid
 from metaclust.experiments.lab import Lab
 from metaclust.experiments.paper import SAYS
 from metaclust.experiments.problems import PROTOCOLS
@@ -67,7 +67,8 @@ def run_experiment(
         console.print(str(lab.budget), markup=False)
         if threads is not None:
             torch.set_num_threads(threads)
-        with GridBar(f"{name}, {lab.protocol.name}", trials, read_records(path), lab.budget, progress) as bar:
+        done = len(trials) - len(missing_trials(trials, read_records(path), lab.budget))
+        with GridBar(f"{name}, {lab.protocol.name}", len(trials), done=done, enabled=progress) as bar:
             run_grid(trials, lab, path, workers=workers, on_record=bar.tell)
     records = [record for record in read_records(path) if record["budget"] == budget]
     if not records:
@@ -107,34 +108,11 @@ def command_of(name: str, records: Sequence[Record], dataset: str, budget: Budge
     )
 
 
-class GridBar:
+class GridBar(Bar):
     """The progress of the whole grid."""
 
-    def __init__(self, what: str, cells: Sequence[Any], records: Sequence[Record], budget: Budget, shown: bool) -> None:
-        from metaclust.experiments.grid import missing_trials
-
-        done = len(cells) - len(missing_trials(cells, records, budget))
-        self.progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=16),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(elapsed_when_finished=False),
-            TextColumn("{task.fields[last]}"),
-            console=Console(stderr=True),
-            disable=not shown,
-        )
-        self.task = self.progress.add_task(what, total=len(cells), completed=done, last="")
-
     def tell(self, record: Record) -> None:
+        """Count a trial that has ended."""
         ari = record.get("test", {}).get("ari")
         last = f"{record['method']}, split {record['split']}" + ("" if ari is None else f": ARI {ari:.3f}")
-        self.progress.update(self.task, advance=1, last=last)
-
-    def __enter__(self) -> GridBar:
-        self.progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.progress.stop()
+        self.advance(facts=last)

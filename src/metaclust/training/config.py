@@ -36,6 +36,9 @@ class TrainingConfig:
     inference end elsewhere, that gradient is large and says nothing: it may not outweigh the other tasks'."""
     clip: float | None = 1.0
     """The largest norm of the gradient of a step in all weights."""
+    freeze_encoder: bool = False
+    """Whether the encoder and the prior stay as the pretraining left them: the continuous ARI then trains the task
+    network alone."""
     validate_every: int = 250
     patience: int | None = None
     """Stop after so many validations without a better one."""

@@ -150,6 +150,7 @@ class Training:
                 self.state.seconds = time.perf_counter() - started
                 self.after_step(record, bar)
             self.save()
+        self.freeze(False)
         if self.validation and self.state.best_step >= 0:
             self.model.load_state_dict(self.best)
             self.start_learned(self.state.best_step)
@@ -176,6 +177,8 @@ class Training:
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(config, state.step)
         self.model.train()
+        if not first and config.freeze_encoder:
+            self.freeze(True)
         with dividing(self.among, batch.rows, batch.tasks):
             loss, parts = (proto_loss if first else self.objective.loss)(self.model, batch, config)
         self.optimizer.zero_grad(set_to_none=True)
@@ -218,6 +221,15 @@ class Training:
                 self.store.log(step=self.state.step, phase="proto-start", validation_ari=self.state.proto_start)
         if self.store:
             save_model(self.model, self.store.folder / "pretrained.safetensors")
+
+    def freeze(self, frozen: bool) -> None:
+        """Keep the encoder and the prior as they are, or let them learn."""
+        fixed = [self.model.encoder, *([self.model.prior_logs] if self.model.config.learn_prior else [])]
+        for part in fixed:
+            part.requires_grad_(not frozen)
+        if frozen:
+            # Without dropout, as when it ships.
+            self.model.encoder.eval()
 
     def start_learned(self, step: int) -> None:
         """Let the task network of the weights of a step propose a start, if it was trained on the continuous ARI."""

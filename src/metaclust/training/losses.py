@@ -37,7 +37,7 @@ def ari_loss(model: ClusteringModel, batch: Batch, config: TrainingConfig) -> tu
     ari = task_indices(model, encoded, batch, config, limit)
     loss = torch.rsub(ari.mean(), share, alpha=share)
     parts = {"ari": share * float(ari.detach()[-1].mean())}
-    if config.proto_weight:
+    if config.proto_weight and not config.freeze_encoder:
         proto = prototypical_loss(batch.of_all(encoded), batch.category)
         loss = torch.add(loss, proto, alpha=config.proto_weight / batch.among.world)
         parts["proto"] = float(proto.detach()) / batch.among.world

@@ -150,8 +150,8 @@ def learn_residual(recipe: Recipe, decide: Callable[[str], None]) -> tuple[Clust
     unit = " of unit length" if model.config.unit else ""
     decide(
         f"It starts as {model.config.representation} principal components{unit}, and is trained on all "
-        f"{len(categories)} categories: {training.pretrain_steps} steps of pretraining, {training.steps} on the "
-        "continuous ARI."
+        f"{len(categories)} categories for {training.pretrain_steps} steps; the task network is then trained for "
+        f"{training.steps} steps on the continuous ARI."
     )
     return model, run, parts
 
@@ -165,7 +165,8 @@ def train_residual(
     encoder = model.encoder
     if isinstance(encoder, ResidualEncoder):
         encoder.fit(rows_of(sampler, categories)[0], recipe.training.seed)
-    training = replace(training, weight_decay=RESIDUAL_DECAY)
+    # On embeddings the continuous ARI does not improve on the pretraining: it trains the task network alone.
+    training = replace(training, weight_decay=RESIDUAL_DECAY, freeze_encoder=True)
     return model, train(model, sampler, None, training, **keep, pretraining=wide_batches(sampler))
 
 
