@@ -1,6 +1,6 @@
-"""A folder of shards, fitted by two worker processes: the labels of each shard are a file of its name.
+"""A mixture, fitted to a folder of shards by two worker processes; each shard gets a file of labels with its name.
 
-On several machines the same with address="tcp://...", of a Dask scheduler. It needs metaclust[scale].
+On several machines, pass address="tcp://..." of a Dask scheduler instead of workers. Needs metaclust[scale].
 """
 
 import tempfile
@@ -27,6 +27,6 @@ def main() -> None:
     print(result.labels().collect())
 
 
-# Worker processes read this file, too, and must not start workers of their own.
+# Worker processes import this file too, and must not start workers of their own.
 if __name__ == "__main__":
     main()

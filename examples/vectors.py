@@ -1,6 +1,6 @@
-"""Customers: six columns tell their segments apart, twenty vary for other reasons, and all are mixed together.
+"""Customers: six hidden columns separate their segments, twenty are noise, and the data are mixtures of all of them.
 
-KMeans has no way to know which is which. From 60 known segments metaclust learns it, and finds seven new ones.
+KMeans cannot know which is which. metaclust learns it from 60 known segments, and finds seven new ones.
 """
 
 import numpy as np
@@ -24,12 +24,12 @@ def customers(segments: int, rows: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 X, y = customers(segments=60, rows=25)  # known segments
-X_new, y_new = customers(segments=7, rows=60)  # new ones: y_new is only used to compare
+X_new, y_new = customers(segments=7, rows=60)  # new segments; y_new is only used to compare
 
 model = MetaClusterer().fit(X, y)
 result = model.cluster(X_new)
-told = KMeans(7, n_init=10, random_state=0).fit_predict(StandardScaler().fit_transform(X_new))
+given_k = KMeans(7, n_init=10, random_state=0).fit_predict(StandardScaler().fit_transform(X_new))
 
 print(result)
 print(f"metaclust: ARI {adjusted_rand_score(y_new, result.labels):.2f}, {result.n_clusters} segments found")
-print(f"KMeans, told that there are 7: ARI {adjusted_rand_score(y_new, told):.2f}")
+print(f"KMeans, given K = 7: ARI {adjusted_rand_score(y_new, given_k):.2f}")

