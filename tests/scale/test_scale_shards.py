@@ -3,7 +3,6 @@
 import os
 import runpy
 from contextlib import nullcontext
-from dataclasses import replace
 from functools import reduce
 from itertools import pairwise
 from operator import add
@@ -17,10 +16,13 @@ import pytest
 from scale_rows import blobs
 
 from metaclust import InfiniteGaussianMixture, MetaClusterer
-from metaclust.inference.search import choose_among, found_with, with_all_rows
-from metaclust.scale import DaskEngine, LocalEngine, cluster_shards
+from metaclust.data.streams import ArrayStream
+from metaclust.inference import cluster
+from metaclust.inference.cluster import MemoryRows, Run
+from metaclust.mixture.state import FitState
+from metaclust.scale import DaskEngine, LocalEngine, ShardedClustering, cluster_shards
 from metaclust.scale.engines import FAN, map_add
-from metaclust.scale.shards import Shard
+from metaclust.scale.shards import BadShard, Shard
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -122,14 +124,15 @@ def test_few_rows_are_clustered_as_the_model_does(model: MetaClusterer, tmp_path
 def test_many_rows_go_on_from_the_clusters_of_a_sample(
     model: MetaClusterer, shards: Path, tmp_path: Path, engine: DaskEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("metaclust.scale.run.CHOOSING_ROWS", 400)
-    chosen: list[Any] = []
+    monkeypatch.setattr(cluster, "SAMPLE_ROWS", 400)
+    calls: list[Any] = []
+    from_sample = cluster.with_all_rows
 
-    def choose(*arguments: Any) -> Any:
-        chosen.append(choose_among(*arguments))
-        return chosen[-1]
+    def with_all_rows(*arguments: Any) -> Any:
+        calls.append(arguments)
+        return from_sample(*arguments)
 
-    monkeypatch.setattr("metaclust.scale.run.choose_among", choose)
+    monkeypatch.setattr(cluster, "with_all_rows", with_all_rows)
     local = cluster_shards(model, shards, tmp_path / "local", engine="local")
     result = cluster_shards(model, shards, tmp_path / "dask", engine=engine)
     found = result.labels().collect()
@@ -138,20 +141,22 @@ def test_many_rows_go_on_from_the_clusters_of_a_sample(
     assert result.passes == 20
     assert found.columns == ["shard", "row", "cluster", "confidence"]
     assert (np.diff(result.sizes) <= 0).all()
-    # All rows in memory go from the clusters of the sample to the same ones.
+    # From the same clusters of the sample, inference on all rows in memory finds the same clusters.
     z = model.transform(np.concatenate([np.load(path) for path in sorted(shards.glob("*.npy"))]))
-    mean = z.mean(0, dtype=np.float64)
-    components = with_all_rows(model.model_, z, mean, chosen[0][0])
-    expected = found_with(replace(components, means=components.means + mean), z, 1, 0.0, (), 1.0)
+    trained, _, state, best, mean, _ = calls[0]
+    rows = MemoryRows(ArrayStream(z))
+    components, bounds = from_sample(trained, rows, FitState(state.survey), best, mean, Run())
+    assert bounds[-1] == pytest.approx(result.bound, rel=1e-6)
     assert result.components is not None
-    np.testing.assert_allclose(result.components.means, expected.components.means, atol=1e-4)
-    assert np.mean(expected.labels == found["cluster"].to_numpy()) > 0.999
+    expected = components.means + mean
+    nearest = np.linalg.norm(result.components.means[:, None] - expected, axis=-1).min(1)
+    np.testing.assert_allclose(nearest, 0, atol=1e-4)
 
 
 def test_small_clusters_are_dissolved(
     model: MetaClusterer, shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("metaclust.scale.run.CHOOSING_ROWS", 400)
+    monkeypatch.setattr(cluster, "SAMPLE_ROWS", 400)
     rows = sum(len(np.load(path)) for path in shards.glob("*.npy"))
     model = MetaClusterer.of(model.model_, description_of(model, tmp_path), device="cpu")
     model.set_params(min_cluster_size=rows // 2)
@@ -183,9 +188,9 @@ def test_the_order_of_sums_follows_from_the_shards_alone(number: int) -> None:
     while len(by_hand) > 1:
         by_hand = [reduce(add, by_hand[i : i + FAN]) for i in range(0, len(by_hand), FAN)]
     for used in (LocalEngine(), Backwards(1), Backwards(2), Backwards(4), Backwards(50)):
-        told: list[int] = []
-        assert map_add(used, lambda job, shard: job[shard.rows], values, shards, told.append) == by_hand[0]
-        assert sum(told) == sum(range(number))
+        advanced: list[int] = []
+        assert map_add(used, lambda job, shard: job[shard.rows], values, shards, advanced.append) == by_hand[0]
+        assert sum(advanced) == sum(range(number))
 
 
 def test_a_dask_array_is_shards(tmp_path: Path, engine: DaskEngine) -> None:
@@ -230,3 +235,8 @@ def test_the_example_runs(
     example = Path(__file__).resolve().parents[2] / "examples" / "shards.py"
     runpy.run_path(str(example), run_name="__main__")
     assert "Clustering of 40,000 rows in 6 clusters" in capsys.readouterr().out
+
+
+def test_the_repr_is_one_line_without_arrays(tmp_path: Path) -> None:
+    result = ShardedClustering(tmp_path, 12_345, np.array([12_000, 345, 0]), -1.5, 3, (BadShard("a.npy", "cut"),))
+    assert repr(result) == f"Clustering of 12,345 rows in 2 clusters, 1 bad shards skipped; labels in {tmp_path}"
