@@ -27,7 +27,7 @@ from metaclust.mixture.streaming import BlockMixture, Passes
 from metaclust.scale import open_engine
 from metaclust.scale.rows import ShardRows
 from metaclust.scale.shards import Numbers
-from metaclust.scale.tasks import Summed, SumsJob
+from metaclust.scale.tasks import ShardSums, SumsJob
 
 WORKERS = 2
 
@@ -73,7 +73,7 @@ def rows(short: bool = False) -> list[Row]:
                     passes.rows.reader, WIDTH, passes.mixture.family, passes.mixture.transform, weights, torch.float32
                 )
             ),
-            "sums of a task, bytes": pickled(Summed(BlockSums(weights, weights.sum()), 1)),
+            "sums of a task, bytes": pickled(ShardSums(BlockSums(weights, weights.sum()), 1)),
         }
         alone = Row("Engines", f"one process, {threads} threads", {"seconds a pass": seconds["one process"]})
     engine_rows = [Row("Engines", f"{name}, {WORKERS} workers", values[name]) for name in names]
@@ -134,7 +134,7 @@ def killed_pass(passes: Any) -> float:
                 os.kill(workers[0], signal.SIGKILL)
 
     workers = of_engine(passes.rows.engine)
-    passes.rows.told = Killer()
+    passes.rows.report = Killer()
     started = time.perf_counter()
     found: Any = one_pass(passes)(0)
     seconds = time.perf_counter() - started

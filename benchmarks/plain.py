@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from benchmarks.soft_ari import Distances, by_pairs, torch_distances
 from metaclust import ClusteringModel
-from metaclust.model.layers import DroppedReLU
+from metaclust.model.layers import ReLUDropout
 from metaclust.model.task_network import TaskNetwork
 from metaclust.training.episodes import Batch
 
@@ -26,7 +26,7 @@ def plain_loss(model: ClusteringModel, batch: Batch, distances: Distances = torc
 def plain_layers(network: nn.Sequential, x: Tensor) -> Tensor:
     """Return the output of a network for vectors, by torch's rectified linear units and dropout."""
     for layer in network:
-        if isinstance(layer, DroppedReLU):
+        if isinstance(layer, ReLUDropout):
             x = functional.dropout(functional.relu(x), layer.p, layer.training)
         else:
             x = layer(x)

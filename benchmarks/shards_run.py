@@ -129,7 +129,9 @@ def on_engine(options: argparse.Namespace, clock: Clock) -> dict[str, Any]:
             engine.result(handle)
         warm = time.perf_counter()
         out = options.out or Path(place) / "labels"
-        result = cluster_shards(mixture, options.shards, out, engine=engine, told=clock, resume=options.out is not None)
+        result = cluster_shards(
+            mixture, options.shards, out, engine=engine, report=clock, resume=options.out is not None
+        )
         clock.phase("after")
         parts = (part.to_numpy() for part in each_part(result.folder))
         return {

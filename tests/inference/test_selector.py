@@ -7,7 +7,7 @@ from sklearn.metrics import adjusted_rand_score, silhouette_samples, silhouette_
 
 from metaclust.inference.features import adjusted_rand_indices, describe, first_axes, silhouette
 from metaclust.inference.train_selector import Example, fit_selector
-from metaclust.model.selector import FEATURES, Choice
+from metaclust.model.selector import FEATURES, SelectorNetwork
 
 
 def blobs(seed, clusters=4, rows=30, width=5, spread=1.0):
@@ -141,7 +141,7 @@ def test_no_examples_are_an_error():
 
 def test_weights_go_to_a_file_and_back():
     one = fit_selector(examples(0, 5), steps=5)
-    two = Choice()
+    two = SelectorNetwork()
     two.load_state_dict(one.state_dict())
     features = examples(2, 1)[0].features
     np.testing.assert_array_equal(one.scores(features), two.scores(features))

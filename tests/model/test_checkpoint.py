@@ -167,7 +167,7 @@ def test_a_users_own_encoder_is_asked_for_and_gets_its_weights(tmp_path):
     path = tmp_path / "model"
     model = small_model(encoder=nn.Linear(4, 3))
     save_model(model, path)
-    with pytest.raises(CheckpointError, match=r"an encoder of your own.*`encoder`"):
+    with pytest.raises(CheckpointError, match=r"a custom encoder.*`encoder`"):
         load_model(path)
     x = torch.rand(5, 4)
     loaded, _ = load_model(path, encoder=nn.Linear(4, 3), device="cpu")

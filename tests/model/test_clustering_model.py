@@ -265,7 +265,7 @@ def test_a_users_own_encoder_is_trained_and_used():
 @pytest.mark.parametrize("encoder", [Sequence(width=4), nn.Flatten(0), nn.Identity()], ids=str)
 def test_an_encoder_with_the_wrong_output_is_told_what_it_must_give(encoder):
     model = small_model(encoder=encoder)
-    with pytest.raises(ValueError, match=r"the encoder gave shape .* it must give \(7, 3\)"):
+    with pytest.raises(ValueError, match=r"the encoder returned shape .* it must return \(7, 3\)"):
         model.transform(torch.randn(7, 5, 2))
 
 

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional
 
 from metaclust._util.distributed import Part, Processes, dividing
-from metaclust.model.layers import DROPOUT_BLOCK, DroppedReLU, SharedDropout, drop_
+from metaclust.model.layers import DROPOUT_BLOCK, ReLUDropout, SharedDropout, drop_
 
 
 @given(
@@ -67,7 +67,7 @@ def test_rectified_and_dropped_is_what_torch_makes_of_it_with_the_same_draws(sha
     weights = nn.Linear(8, 6).double()
     x = start.clone().requires_grad_()
     torch.manual_seed(1)
-    y = DroppedReLU(share)(weights(x))
+    y = ReLUDropout(share)(weights(x))
     slope = torch.randn_like(y)
     (y * slope).sum().backward()
     found, of_weights = x.grad, weights.weight.grad
@@ -84,7 +84,7 @@ def test_rectified_and_dropped_is_what_torch_makes_of_it_with_the_same_draws(sha
     torch.testing.assert_close(of_weights, weights.weight.grad)
 
 
-@pytest.mark.parametrize("layer", [SharedDropout(0.4), DroppedReLU(0.4)])
+@pytest.mark.parametrize("layer", [SharedDropout(0.4), ReLUDropout(0.4)])
 def test_of_a_step_that_is_divided_the_own_part_is_taken(layer: nn.Module) -> None:
     x = torch.randn(10, 6) + 3
     torch.manual_seed(2)

@@ -8,7 +8,7 @@ from metaclust.model.clustering_model import ClusteringModel
 from metaclust.model.config import ModelConfig
 from metaclust.model.encoders.image import ImageEncoder
 from metaclust.model.encoders.vector import VectorEncoder
-from metaclust.model.layers import DroppedReLU, feed_forward
+from metaclust.model.layers import ReLUDropout, feed_forward
 from metaclust.model.task_network import TaskNetwork
 
 SIZES = [(1, 1), (5, 7), (28, 28), (32, 20), (84, 84)]
@@ -91,7 +91,7 @@ def test_feed_forward_is_the_papers_three_layers_of_256():
         (256, 256),
         (256, 5),
     ]
-    assert [layer.p for layer in layers(network, DroppedReLU)] == [0.1, 0.1]
+    assert [layer.p for layer in layers(network, ReLUDropout)] == [0.1, 0.1]
 
 
 def test_the_papers_image_encoder_has_four_3x3_convolutions_of_32_filters():

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceW
 SETTINGS: dict[str, Any] = {"max_components": 8, "max_iter": 7, "tol": 0}
 
 
-class Told:
+class Recorder:
     """Remembers what was done, and interferes when the first shard of some phases is done, others being under way."""
 
     def __init__(self, interfere: Any = None, phases: tuple[str, ...] = ()) -> None:
@@ -47,10 +47,10 @@ def expected(shards: Path, tmp_path: Path) -> Any:
 
 
 def test_killed_workers_change_nothing(shards: Path, tmp_path: Path, engine: DaskEngine, expected: Any) -> None:
-    told = Told(lambda: kill_a_worker(engine), ("pass 2", "pass 4", "pass 7"))
-    result = cluster_shards(InfiniteGaussianMixture(**SETTINGS), shards, tmp_path / "out", engine=engine, told=told)
-    assert not told.left
-    assert told.phases == ["survey", "start", *(f"pass {i}" for i in range(1, 8)), "labels"]
+    report = Recorder(lambda: kill_a_worker(engine), ("pass 2", "pass 4", "pass 7"))
+    result = cluster_shards(InfiniteGaussianMixture(**SETTINGS), shards, tmp_path / "out", engine=engine, report=report)
+    assert not report.left
+    assert report.phases == ["survey", "start", *(f"pass {i}" for i in range(1, 8)), "labels"]
     assert result.bound == expected[0].bound
     assert result.labels().collect().equals(expected[1])
 
@@ -58,8 +58,8 @@ def test_killed_workers_change_nothing(shards: Path, tmp_path: Path, engine: Das
 def test_a_worker_killed_while_labels_are_written_leaves_nothing_behind(
     shards: Path, tmp_path: Path, engine: DaskEngine, expected: Any
 ) -> None:
-    told = Told(lambda: kill_a_worker(engine), ("labels",))
-    result = cluster_shards(InfiniteGaussianMixture(**SETTINGS), shards, tmp_path / "out", engine=engine, told=told)
+    report = Recorder(lambda: kill_a_worker(engine), ("labels",))
+    result = cluster_shards(InfiniteGaussianMixture(**SETTINGS), shards, tmp_path / "out", engine=engine, report=report)
     assert result.labels().collect().equals(expected[1])
     names = sorted(path.name for path in (tmp_path / "out").iterdir())
     assert names == ["_result.json", *(f"s{i:02d}.parquet" for i in range(11))]
@@ -70,7 +70,7 @@ import os, signal, sys, warnings
 from metaclust import InfiniteGaussianMixture
 from metaclust.scale import cluster_shards
 
-class Told:
+class Recorder:
     phases = []
     def phase(self, name):
         self.phases.append(name)
@@ -80,7 +80,7 @@ class Told:
 
 if __name__ == "__main__":
     mixture = InfiniteGaussianMixture(max_components=8, max_iter=7, tol=0)
-    cluster_shards(mixture, sys.argv[1], sys.argv[2], engine="dask", workers=2, told=Told())
+    cluster_shards(mixture, sys.argv[1], sys.argv[2], engine="dask", workers=2, report=Recorder())
 """
 
 
@@ -95,9 +95,9 @@ def test_a_killed_driver_goes_on_from_the_last_finished_pass(
         cluster_shards(InfiniteGaussianMixture(**SETTINGS), shards, out, engine=engine)
     with pytest.raises(CheckpointError, match=r"belongs to a fit with other settings \(max_components\)"):
         cluster_shards(InfiniteGaussianMixture(9, max_iter=7, tol=0), shards, out, engine=engine, resume=True)
-    told = Told()
-    result = cluster_shards(InfiniteGaussianMixture(**SETTINGS), shards, out, engine=engine, resume=True, told=told)
-    assert told.phases == ["pass 5", "pass 6", "pass 7", "labels"]
+    report = Recorder()
+    result = cluster_shards(InfiniteGaussianMixture(**SETTINGS), shards, out, engine=engine, resume=True, report=report)
+    assert report.phases == ["pass 5", "pass 6", "pass 7", "labels"]
     assert result.bound == expected[0].bound
     assert result.labels().collect().equals(expected[1])
     with pytest.raises(FileExistsError, match="holds a finished clustering: restart with --force"):
@@ -114,12 +114,12 @@ def test_a_run_with_a_model_goes_on_and_encodes_nothing_twice(
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        cluster_shards(model, shards, tmp_path / "out", engine="local", told=Told(stop, ("pass 3",)))
+        cluster_shards(model, shards, tmp_path / "out", engine="local", report=Recorder(stop, ("pass 3",)))
     assert len(list((tmp_path / "out" / "_run" / "encoded").iterdir())) == 11
     monkeypatch.setattr(MetaClusterer, "represent", None)
-    told = Told()
-    result = cluster_shards(model, shards, tmp_path / "out", engine="local", resume=True, told=told)
-    assert told.phases == ["choice", *(f"pass {i}" for i in range(3, 21)), "sizes", "labels"]
+    report = Recorder()
+    result = cluster_shards(model, shards, tmp_path / "out", engine="local", resume=True, report=report)
+    assert report.phases == ["select", *(f"pass {i}" for i in range(3, 21)), "sizes", "labels"]
     assert result.labels().collect().equals(whole.labels().collect())
     assert not (tmp_path / "out" / "_run").exists()
 
@@ -130,10 +130,10 @@ def test_a_run_does_not_go_on_with_other_shards(shards: Path, tmp_path: Path) ->
 
     mixture = InfiniteGaussianMixture(**SETTINGS)
     with pytest.raises(KeyboardInterrupt):
-        cluster_shards(mixture, shards, tmp_path / "out", engine="local", told=Told(stop, ("pass 2",)))
+        cluster_shards(mixture, shards, tmp_path / "out", engine="local", report=Recorder(stop, ("pass 2",)))
     np.save(shards / "s03.npy", blobs(5))
     (shards / "s07.npy").unlink()
-    with pytest.raises(CheckpointError, match=r"is a run over other shards \('s03.npy', 's07.npy'\)"):
+    with pytest.raises(CheckpointError, match=r"is a run over different shards \('s03.npy', 's07.npy'\)"):
         cluster_shards(mixture, shards, tmp_path / "out", engine="local", resume=True)
     result = cluster_shards(mixture, shards, tmp_path / "out", engine="local", force=True)
     assert result.labels().collect()["shard"].n_unique() == 10
@@ -161,11 +161,11 @@ def test_a_bad_shard_is_named_or_left_out(shards: Path, tmp_path: Path, engine: 
     expected = cluster_shards(InfiniteGaussianMixture(**SETTINGS), tmp_path / "others", tmp_path / "a", engine="local")
     message = spoil(kind, shards / "s04.npy")
     mixture, out = InfiniteGaussianMixture(**SETTINGS), tmp_path / "out"
-    with pytest.raises(DataError, match=message + r".*Mend or remove it, or leave it out with on_bad_shard='skip'"):
+    with pytest.raises(DataError, match=message + r".*Repair or remove it, or skip it with on_bad_shard='skip'"):
         cluster_shards(mixture, shards, out, engine=engine)
     result = cluster_shards(mixture, shards, out, engine=engine, on_bad_shard="skip", force=True)
     assert [bad.shard for bad in result.skipped] == ["s04.npy"]
-    assert "without 1 bad shards" in repr(result)
+    assert "1 bad shards skipped" in repr(result)
     assert json.loads((out / "_result.json").read_text())["skipped shards"][0]["shard"] == "s04.npy"
     assert result.bound == expected.bound
     assert result.labels().collect().equals(expected.labels().collect())
@@ -181,12 +181,12 @@ def test_a_shard_a_model_cannot_read_is_named(
 
 
 def test_a_shard_that_goes_bad_in_the_middle_is_named(shards: Path, tmp_path: Path, engine: DaskEngine) -> None:
-    told = Told(lambda: (shards / "s10.npy").write_bytes(b"nothing"), ("pass 2",))
+    report = Recorder(lambda: (shards / "s10.npy").write_bytes(b"nothing"), ("pass 2",))
     mixture, out = InfiniteGaussianMixture(**SETTINGS), tmp_path / "out"
     kept = (shards / "s10.npy").read_bytes()
     with pytest.raises(DataError, match=r"s10.npy is not a .npy file of numbers"):
-        cluster_shards(mixture, shards, out, engine=engine, told=told)
+        cluster_shards(mixture, shards, out, engine=engine, report=report)
     (shards / "s10.npy").write_bytes(kept)
-    again = Told()
-    cluster_shards(mixture, shards, out, engine=engine, resume=True, told=again)
+    again = Recorder()
+    cluster_shards(mixture, shards, out, engine=engine, resume=True, report=again)
     assert again.phases[0] in ("pass 2", "pass 3")

@@ -3,7 +3,6 @@
 import os
 import runpy
 from contextlib import nullcontext
-from dataclasses import replace
 from functools import reduce
 from itertools import pairwise
 from operator import add
@@ -19,9 +18,9 @@ from scale_rows import blobs
 from metaclust import InfiniteGaussianMixture, MetaClusterer
 from metaclust.data.streams import ArrayStream
 from metaclust.inference.cluster import MemoryRows, Run, by_size, sizes_of, with_all_rows
-from metaclust.scale import DaskEngine, LocalEngine, cluster_shards
+from metaclust.scale import DaskEngine, LocalEngine, ShardedClustering, cluster_shards
 from metaclust.scale.engines import FAN, map_add
-from metaclust.scale.shards import Shard
+from metaclust.scale.shards import BadShard, Shard
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -139,7 +138,7 @@ def test_many_rows_go_on_from_the_clusters_of_a_sample(
     assert result.passes == 20
     assert found.columns == ["shard", "row", "cluster", "confidence"]
     assert (np.diff(result.sizes) <= 0).all()
-    # All rows in memory go from the clusters of the sample to the same ones.
+    # From the same clusters of the sample, inference on all rows in memory finds the same clusters.
     z = model.transform(np.concatenate([np.load(path) for path in sorted(shards.glob("*.npy"))]))
     _, _, state, best, mean, _ = seen[0]
     components, _ = with_all_rows(model.model_, MemoryRows(ArrayStream(z)), state, best, mean, Run())
@@ -185,9 +184,9 @@ def test_the_order_of_sums_follows_from_the_shards_alone(number: int) -> None:
     while len(by_hand) > 1:
         by_hand = [reduce(add, by_hand[i : i + FAN]) for i in range(0, len(by_hand), FAN)]
     for used in (LocalEngine(), Backwards(1), Backwards(2), Backwards(4), Backwards(50)):
-        told: list[int] = []
-        assert map_add(used, lambda job, shard: job[shard.rows], values, shards, told.append) == by_hand[0]
-        assert sum(told) == sum(range(number))
+        advanced: list[int] = []
+        assert map_add(used, lambda job, shard: job[shard.rows], values, shards, advanced.append) == by_hand[0]
+        assert sum(advanced) == sum(range(number))
 
 
 def test_a_dask_array_is_shards(tmp_path: Path, engine: DaskEngine) -> None:
@@ -232,3 +231,8 @@ def test_the_example_runs(
     example = Path(__file__).resolve().parents[2] / "examples" / "shards.py"
     runpy.run_path(str(example), run_name="__main__")
     assert "Clustering of 40,000 rows in 6 clusters" in capsys.readouterr().out
+
+
+def test_the_repr_is_one_line_without_arrays(tmp_path: Path) -> None:
+    result = ShardedClustering(tmp_path, 12_345, np.array([12_000, 345, 0]), -1.5, 3, (BadShard("a.npy", "cut"),))
+    assert repr(result) == f"Clustering of 12,345 rows in 2 clusters, 1 bad shards skipped; labels in {tmp_path}"

@@ -20,7 +20,7 @@ from metaclust.inference.select import features_of
 from metaclust.inference.stages import Sample
 from metaclust.inference.train_selector import Example, fit_selector
 from metaclust.model.clustering_model import ClusteringModel
-from metaclust.model.selector import Choice
+from metaclust.model.selector import SelectorNetwork
 
 PRIOR_ROWS = 100
 """As how many rows of a cluster the expected width counts: categories of one kind are about equally wide, and a mixture
@@ -86,7 +86,7 @@ def learn_selector(
     tasks: int = CHOICE_TASKS,
     seed: int = 0,
     advance: Callable[[], object] = lambda: None,
-) -> Choice:
+) -> SelectorNetwork:
     """Learn to select among candidates from tasks of unseen categories; ``advance`` is called after each task."""
     examples = []
     for number in range(tasks):

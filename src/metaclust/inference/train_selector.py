@@ -9,7 +9,7 @@ import torch
 
 from metaclust.inference.features import TINY
 from metaclust.inference.stages import Floats
-from metaclust.model.selector import FEATURES, Choice
+from metaclust.model.selector import FEATURES, SelectorNetwork
 
 OF_EXPECTED = slice(1, 4)
 """The features that compare with the width that categories had in training."""
@@ -25,7 +25,7 @@ class Example:
     ari: Floats
 
 
-def fit_selector(examples: Sequence[Example], *, steps: int = 400, seed: int = 0) -> Choice:
+def fit_selector(examples: Sequence[Example], *, steps: int = 400, seed: int = 0) -> SelectorNetwork:
     """Train a selector on the expected ARI of a candidate that is drawn by the softmax of the scores.
 
     In every step, the variance expected of categories is off by another factor in each task.
@@ -42,7 +42,7 @@ def fit_selector(examples: Sequence[Example], *, steps: int = 400, seed: int = 0
         present[i, :size] = True
     with torch.random.fork_rng([]):
         torch.manual_seed(seed)
-        choice = Choice()
+        choice = SelectorNetwork()
         choice.mean.copy_(features[present].mean(0))
         choice.spread.copy_(features[present].std(0).clamp_min(1e-3))
         optimizer = torch.optim.AdamW(choice.parameters(), lr=1e-2, weight_decay=1e-2)

@@ -1,4 +1,4 @@
-"""Save and load a model: weights as safetensors, everything else as JSON."""
+"""Save and load models: weights as safetensors, everything else as JSON."""
 
 from __future__ import annotations
 
@@ -18,14 +18,11 @@ from metaclust.model.config import ModelConfig
 
 @dataclass(frozen=True)
 class Description:
-    """What a model file says of its model besides the weights."""
+    """The content of a model file besides the model: training categories, row preparation, versions that wrote it."""
 
     categories: list[str] = field(default_factory=list)
-    """The categories it was trained on."""
     input: dict[str, Any] = field(default_factory=dict)
-    """How rows were prepared."""
     versions: dict[str, str] = field(default_factory=dict)
-    """What wrote the file."""
 
 
 def save_model(
@@ -34,12 +31,23 @@ def save_model(
     categories: Iterable[object] = (),
     input: dict[str, Any] | None = None,  # noqa: A002
 ) -> None:
-    """Write the weights, the configuration, the categories seen, the input's description and the versions."""
+    """Write a model to a safetensors file.
+
+    Parameters
+    ----------
+    model : ClusteringModel
+    path : path
+        The file to write or to replace.
+    categories : iterable, optional
+        The names of the categories the model was trained on.
+    input : dict, optional
+        How rows are prepared, as values that JSON can hold.
+    """
     write_tensors(path, model.state_dict(), {"kind": "model", **model_header(model, categories, input or {})})
 
 
 def model_header(model: ClusteringModel, categories: Iterable[object], prepared: dict[str, Any]) -> dict[str, Any]:
-    """What a file says of a model besides its weights."""
+    """Return the header of a model file."""
     return {
         "config": model.config.to_dict(),
         "custom_encoder": model.custom_encoder,
@@ -52,14 +60,33 @@ def model_header(model: ClusteringModel, categories: Iterable[object], prepared:
 def load_model(
     path: str | os.PathLike[str], encoder: nn.Module | None = None, device: str | torch.device = "auto"
 ) -> tuple[ClusteringModel, Description]:
-    """Read what :func:`save_model` wrote. A model with a user's own encoder needs that module again, as ``encoder``.
+    """Read a file that :func:`save_model` wrote.
 
-    ``device="auto"`` is CUDA or MPS where there is one.
+    Parameters
+    ----------
+    path : path
+    encoder : nn.Module, optional
+        Required if the model was built with a custom encoder: a module of the same architecture. Its weights are
+        loaded from the file.
+    device : str or torch.device
+        "auto" uses CUDA or MPS if available.
+
+    Returns
+    -------
+    model : ClusteringModel
+        In evaluation mode.
+    description : Description
+        ``categories``, ``input`` and ``versions`` as saved.
+
+    Raises
+    ------
+    CheckpointError
+        If the file is not a model that this version can read.
     """
     tensors, header = read_tensors(path, "model")
     if header.get("custom_encoder") and encoder is None:
         raise CheckpointError(
-            f"{path} was trained with an encoder of your own, whose code is not in the file: pass such a module as "
+            f"{path} was trained with a custom encoder, whose code is not in the file: pass such a module as "
             "`encoder`; its weights are loaded"
         )
     try:
@@ -71,10 +98,10 @@ def load_model(
 def model_from(
     tensors: dict[str, Tensor], header: dict[str, Any], encoder: nn.Module | None, device: str | torch.device
 ) -> tuple[ClusteringModel, Description]:
-    """The model of a file's weights and header."""
+    """Build the model from the weights and the header of a file."""
     model = ClusteringModel(ModelConfig.from_dict(header["config"]), encoder)
-    for kind in {tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()}:
-        model.to(kind)
+    for dtype in {tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()}:
+        model.to(dtype)
     model.load_state_dict(tensors)
     description = Description(header["categories"], header["input"], header["versions"])
     return model.to(choose_device(device)).eval(), description

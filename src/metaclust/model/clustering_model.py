@@ -21,14 +21,18 @@ from metaclust.mixture.statistics import accumulation_dtype
 from metaclust.mixture.unrolled import assignments, follow
 from metaclust.model.config import ModelConfig
 from metaclust.model.encoders import new_encoder
-from metaclust.model.selector import Choice
+from metaclust.model.selector import SelectorNetwork
 from metaclust.model.task_network import TaskNetwork
 
 
 class ClusteringModel(nn.Module):
-    """f_Z, the task network and the mixture.
+    """The encoder f_Z, the task network and the mixture.
 
-    ``encoder`` may be any module that maps rows to (rows, S); without one, it is chosen by the input's shape.
+    Parameters
+    ----------
+    config : ModelConfig
+    encoder : nn.Module, optional
+        Any module that maps rows to representations of shape (rows, S). By default the encoder that ``config`` names.
     """
 
     def __init__(self, config: ModelConfig, encoder: nn.Module | None = None) -> None:
@@ -42,18 +46,18 @@ class ClusteringModel(nn.Module):
             else None
         )
         if config.learn_prior:
-            # In the logarithm, starting at the paper's values.
+            # Logarithms, starting at the paper's values.
             self.prior_logs = nn.ParameterDict(
                 {
                     "alpha": nn.Parameter(torch.tensor(config.alpha).log()),
                     **{name: nn.Parameter(torch.zeros(())) for name in ("mean_precision", "shape", "rate")},
                 }
             )
-        self.choice = Choice() if config.choice else None
+        self.choice = SelectorNetwork() if config.choice else None
 
     @property
     def prior(self) -> Prior:
-        """What is expected of components before any row is seen."""
+        """The prior of the mixture components."""
         if not self.config.learn_prior:
             return PAPER
         logs = self.prior_logs
@@ -62,22 +66,23 @@ class ClusteringModel(nn.Module):
     @property
     @torch.no_grad()
     def expected_variance(self) -> float:
-        """That of a cluster by the prior, summed over the columns of z."""
+        """The variance of a cluster under the prior, summed over the columns of z."""
         return float(self.prior.rate / self.prior.shape) * self.config.representation
 
     @property
     def alpha(self) -> Float[Tensor, ""]:
-        """The concentration."""
+        """The concentration of the Dirichlet process."""
         if self.config.learn_prior:
             return torch.exp(self.prior_logs["alpha"].to(self._sums))
         return torch.tensor(self.config.alpha, dtype=self._sums, device=self.device)
 
     @property
     def family(self) -> Family:
+        """The component family under the model's prior."""
         return component_family(self.config.components, self.config.mean_covariance, self.prior)
 
     def family_of(self, variance_factor: float | Tensor) -> Family:
-        """Return the components, where clusters are expected to have so many times the variance."""
+        """Return the component family with the expected variance of clusters multiplied by ``variance_factor``."""
         if not self.config.learn_prior:
             return self.family
         prior = replace(self.prior, rate=self.prior.rate * variance_factor)
@@ -87,14 +92,14 @@ class ClusteringModel(nn.Module):
     def _sums(self) -> torch.dtype:
         return accumulation_dtype(self.device, torch.float32)
 
-    def set_choice(self, choice: Choice | None) -> None:
-        """Choose among candidate clusterings as was learned; None to choose by the bound."""
+    def set_choice(self, choice: SelectorNetwork | None) -> None:
+        """Select among candidate clusterings with a learned selector, or by the bound if None."""
         self.choice = None if choice is None else choice.to(self.device)
         self.config = replace(self.config, choice=choice is not None)
 
     @torch.no_grad()
     def set_prior(self, **values: float) -> None:
-        """Set some of alpha, mean_precision, shape and rate."""
+        """Set some of ``alpha``, ``mean_precision``, ``shape`` and ``rate``."""
         if not self.config.learn_prior:
             raise ValueError("the model has the paper's prior: build it with learn_prior=True")
         for name, value in values.items():
@@ -102,39 +107,39 @@ class ClusteringModel(nn.Module):
 
     @property
     def weight_dtype(self) -> torch.dtype:
-        """The precision of the weights."""
+        """The dtype of the weights."""
         return next((weight.dtype for weight in self.parameters()), torch.float32)
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are; the CPU for a model without any."""
+        """The device of the weights; the CPU for a model without any."""
         return model_device(self)
 
     def encode(self, x: Tensor) -> Float[Tensor, "rows s"]:
-        """Representations z of rows (Eq. 1)."""
+        """Return the representations z of rows (Eq. 1), with a gradient."""
         if not self.custom_encoder:
             check_rows(x, self.config.input_shape)
         z = self.encoder(x)
         if z.ndim != 2 or z.shape != (len(x), self.config.representation):
             raise ValueError(
-                f"the encoder gave shape {tuple(z.shape)} for {len(x)} rows: it must give "
+                f"the encoder returned shape {tuple(z.shape)} for {len(x)} rows: it must return "
                 f"({len(x)}, {self.config.representation}), rows by `representation`"
             )
         return z  # type: ignore[no-any-return]
 
     @torch.no_grad()
     def transform(self, x: Tensor | SparseRows, block: int = 1024) -> Float[Tensor, "rows s"]:
-        """Representations of any number of rows, in blocks, without dropout and without a gradient."""
+        """Return the representations of any number of rows, in blocks, without dropout and gradient."""
         training = self.training
         self.eval()
         try:
             parts = [x[start : start + block] for start in range(0, max(1, len(x)), block)]
-            return torch.cat([self._steady(dense(part).to(self.device)) for part in parts])
+            return torch.cat([self._encode_averaged(dense(part).to(self.device)) for part in parts])
         finally:
             self.train(training)
 
-    def _steady(self, x: Tensor) -> Float[Tensor, "rows s"]:
-        """Representations that depend less on where in the image a thing is."""
+    def _encode_averaged(self, x: Tensor) -> Float[Tensor, "rows s"]:
+        """Return representations averaged over shifted copies of images, if the configuration asks for it."""
         if not self.config.shift or len(self.config.input_shape) != 3:
             return self.encode(x)
         copies = shifted(x, self.config.shift)
@@ -143,9 +148,9 @@ class ClusteringModel(nn.Module):
     def initial_logits(
         self, z: Float[Tensor, "*task n s"], mask: Bool[Tensor, "*task n"] | None = None, part: Part | None = None
     ) -> Float[Tensor, "*task n k"]:
-        """By the task network (Eq. 3), or standard normal noise from torch's generator ("w/o f_R").
+        """Return the task network's logits (Eq. 3), or standard normal noise from torch's generator ("w/o f_R").
 
-        Where the tasks are a ``part`` of more, what is drawn for them is what would be drawn among all.
+        If the tasks are a ``part`` of a batch, the noise is that part of the noise of the whole batch.
         """
         if self.task_network is None:
             shape = z.shape[:-1] if part is None else (part.total, z.shape[-2])
@@ -162,11 +167,11 @@ class ClusteringModel(nn.Module):
         seeded: int = 0,
         part: Part | None = None,
     ) -> Float[Tensor, "steps *task n k"]:
-        """The assignments at the start and after each of the T steps, differentiable: what training reads.
+        """Return the initial assignments and those after each of the T steps, differentiable, for training.
 
-        With ``seeded``, each task starts at ``logits`` or at the best of so many starts from k-means++ seeds, by the
-        bound after the steps. The seeds, and how many there are, are drawn from torch's generator; they pass no
-        gradient. In the precision of the rows, where the steps' derivative is written out (spherical components).
+        With ``seeded``, each task starts from ``logits`` or from one of ``seeded`` k-means++ initialisations, whichever
+        reaches the highest bound after the steps. Seeds and their number are drawn with torch's generator and pass no
+        gradient. Spherical components, whose derivative is written out, are computed in the precision of the rows.
         """
         family = self.family
         if self.config.inference == "em" or not isinstance(family, Spherical):
@@ -206,10 +211,20 @@ class ClusteringModel(nn.Module):
         steps: int | None = None,
         tol: float | None = None,
     ) -> Posterior:
-        """Cluster each task from the model's own start (Algorithm 1): T steps, or ``steps``.
+        """Cluster each task from the model's own initial assignments (Algorithm 1).
 
-        With ``tol``, steps are taken until convergence, see :func:`metaclust.variational_bayes`. Several starts and the
-        choice of the best one are those of :mod:`metaclust.inference`.
+        :mod:`metaclust.inference` compares several initialisations instead.
+
+        Parameters
+        ----------
+        z : tensor of shape (..., n_rows, S)
+            Representations.
+        mask : bool tensor of shape (..., n_rows), optional
+            False for padding.
+        steps : int, optional
+            Number of inference steps; by default the model's T.
+        tol : float, optional
+            Stop at convergence, see :func:`metaclust.variational_bayes`.
         """
         if steps is not None and steps < 1:
             raise ValueError(f"steps={steps!r}: it must be 1 or more, or None for the T of the model")
@@ -225,9 +240,9 @@ class ClusteringModel(nn.Module):
         weight: float | Tensor = 1.0,
         variance_factor: float | Tensor = 1.0,
     ) -> Posterior:
-        """Take steps from given starts; the rows of each task count as ``weight`` rows.
+        """Run inference from given initial logits; each row of a task counts as ``weight`` rows.
 
-        In each task, clusters are expected to have ``variance_factor`` times the variance of the model's prior.
+        In each task, the expected variance of clusters is ``variance_factor`` times that of the model's prior.
         """
         if self.config.inference == "em":
             return run(em_steps(z, logits, self.family), steps, tol)
@@ -237,7 +252,7 @@ class ClusteringModel(nn.Module):
     def proposed_logits(
         self, z: Float[Tensor, "*task n s"], mask: Bool[Tensor, "*task n"] | None = None
     ) -> Float[Tensor, "*task n k"]:
-        """Return the initial assignments without dropout and without a gradient."""
+        """Return the initial logits without dropout and gradient."""
         training = self.training
         self.eval()
         try:
@@ -253,7 +268,7 @@ class ClusteringModel(nn.Module):
         seeded: int,
         part: Part | None = None,
     ) -> Float[Tensor, "starts *task n k"]:
-        """Starts from k-means++ seeds; how many there are is drawn, too."""
+        """Return logits from k-means++ seeds, whose number is random as well."""
         clusters = self.config.max_clusters
         numbers, draws = self.draw_seeds(z.shape[:-2], seeded, part)
         numbers = numbers.reshape(-1, *[1] * (z.ndim - 2))
@@ -263,7 +278,7 @@ class ClusteringModel(nn.Module):
     def draw_seeds(
         self, tasks: tuple[int, ...], seeded: int, part: Part | None
     ) -> tuple[Int[Tensor, " seeded"], Float[Tensor, "most seeds"]]:
-        """How many seeds each of the starts has, and the numbers by which they are drawn for each task."""
+        """Return the number of seeds of each start, and the uniform numbers that draw them in each task."""
         clusters = self.config.max_clusters
         numbers = torch.randint(min(2, clusters), clusters + 1, (seeded,))
         return numbers, seed_draws((seeded, *tasks), int(numbers.max()) if seeded else 0, part=part)
@@ -271,7 +286,7 @@ class ClusteringModel(nn.Module):
     def _best_start(
         self, z: Tensor, logits: Tensor, mask: Tensor | None, seeded: int, part: Part | None = None
     ) -> Float[Tensor, "*task n k"]:
-        """For each task, ``logits`` or the best of ``seeded`` starts from seeds, by the bound after the steps."""
+        """Return the best of ``logits`` and ``seeded`` k-means++ starts of each task, by the bound after the steps."""
         with torch.no_grad():
             candidates = torch.cat((logits[None], self._seeded(z, mask, seeded, part)))
             rows = z.expand(seeded + 1, *z.shape)
@@ -288,7 +303,7 @@ class ClusteringModel(nn.Module):
 
 
 def shifted(x: Tensor, share: float) -> list[Tensor]:
-    """Images (..., height, width) as they are and moved down, up, right and left; their borders are repeated."""
+    """Return images (..., height, width) and copies shifted down, up, right and left, with borders repeated."""
     copies = [x]
     for axis in (-2, -1):
         side = x.shape[axis]
@@ -300,7 +315,7 @@ def shifted(x: Tensor, share: float) -> list[Tensor]:
 
 
 def check_rows(x: Tensor, shape: tuple[int, ...]) -> None:
-    """Rows must have the shape the model was built for; grey images may come without their one channel."""
+    """Check the shape and dtype of rows; greyscale images may omit the channel axis."""
     fits = tuple(x.shape[1:]) == shape or (shape[0] == 1 and tuple(x.shape[1:]) == shape[1:] != ())
     if not fits:
         raise ValueError(f"x has rows of shape {tuple(x.shape[1:])}, but the model was built for input_shape={shape}")

@@ -1,4 +1,4 @@
-"""What a model is made of."""
+"""The configuration of a model."""
 
 from __future__ import annotations
 
@@ -16,48 +16,84 @@ Preset = Literal["default", "paper"]
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """What a model is made of. ``input_shape`` is (width,) for vectors and (channels, height, width) for images."""
+    """Architecture and inference settings of a :class:`ClusteringModel`.
+
+    Parameters
+    ----------
+    input_shape : tuple of int
+        (n_features,) for vectors, (channels, height, width) for images.
+    representation : int
+        S, the number of dimensions of the representations z.
+    max_clusters : int
+        K', the truncation of the infinite mixture.
+    steps : int
+        T, the number of inference steps that training differentiates through.
+    hidden : int
+        Hidden units of the encoder's layers.
+    task_hidden : int
+        Hidden units of the networks that propose initial assignments; the paper uses ``hidden``.
+    filters : int
+        Filters of each convolution of the image encoder.
+    strided : bool
+        Whether the image encoder halves images with strides; otherwise with max pooling.
+    dropout : float
+        Dropout probability.
+    shift : float
+        If positive, representations of images are averaged over the image and four copies of it, shifted up, down, left
+        and right by this fraction of its side. Training does not use these copies.
+    alpha : float
+        Concentration of the Dirichlet process; its initial value if ``learn_prior``.
+    mean_covariance : {"unit", "optimal"}
+        Covariance of the posterior of the component means.
+    components : str
+        Name of the component family, a key of ``metaclust.mixture.FAMILIES``.
+    inference : {"vb", "em"}
+        Variational Bayes or expectation maximization.
+    initial : {"network", "random"}
+        Initial assignments: from the task network (f_U, g_U, f_R), or standard normal logits (the paper's "w/o f_R").
+    encoder : {"network", "residual"}
+        "network" is a feed-forward or convolutional network. "residual", for vectors only, starts as a projection on
+        the principal components and learns a correction to it.
+    unit : bool
+        Whether the residual encoder scales rows to unit length, since embeddings are compared by their direction.
+    learn_prior : bool
+        Whether the concentration and the prior of the components are parameters of the model.
+    effective_rows : float or None
+        The number of rows that an average cluster counts as when candidates are compared, see
+        :mod:`metaclust.inference.refine`; None counts every row.
+    learned_start : bool
+        Whether prediction also starts from the task network's assignments, since it was trained on the continuous ARI.
+    choice : bool
+        Whether the model has a learned selector, see :mod:`metaclust.inference.select`.
+    """
 
     input_shape: tuple[int, ...]
     representation: int = 32
-    """S, the width of z."""
     max_clusters: int = 10
-    """K', where the infinite mixture is truncated."""
     steps: int = 5
-    """T, the number of steps of inference that are trained through."""
     hidden: int = 256
     task_hidden: int = 64
-    """The width of the networks that propose initial assignments; the paper's is ``hidden``."""
     filters: int = 64
     strided: bool = True
     dropout: float = 0.0
     shift: float = 0.0
-    """What is clustered is the mean of an image's representation and those of it shifted by this share of its side, up,
-    down, left and right; 0 for its own alone. Training sees no shifts but those of its augmentation."""
     alpha: float = 1.0
     mean_covariance: MeanCovariance = "optimal"
     components: str = "spherical"
     inference: Literal["vb", "em"] = "vb"
     initial: Literal["network", "random"] = "network"
-    """Initial assignments by f_U, g_U, f_R, or standard normal logits (the paper's "w/o f_R")."""
     encoder: str = "network"
-    """For vectors: a free network, or one that starts as the principal components and changes them a little."""
     unit: bool = False
-    """Of the residual encoder: rows are taken by their direction alone, as embeddings are compared."""
     learn_prior: bool = False
-    """Concentration, precision of the means, shape and rate of the precisions are parameters of the model."""
     effective_rows: float | None = 20.0
-    """As how many rows a cluster counts in the mean, see :mod:`metaclust.inference.refine`."""
     learned_start: bool = False
-    """The task network has been trained on the continuous ARI: its assignments are one of the starts at prediction."""
     choice: bool = False
-    """The model has learned to choose among candidate clusterings, see :mod:`metaclust.inference.select`."""
 
     def __post_init__(self) -> None:
         whole = all(isinstance(size, int | np.integer) and size > 0 for size in self.input_shape)
         if not whole or len(self.input_shape) not in (1, 3):
             raise ValueError(
-                f"input_shape={self.input_shape}: give (width,) for vectors or (channels, height, width) for images"
+                f"input_shape={self.input_shape}: give (n_features,) for vectors, (channels, height, width) for images"
             )
         object.__setattr__(self, "input_shape", tuple(int(size) for size in self.input_shape))
         for name in ("representation", "max_clusters", "steps", "hidden", "task_hidden", "filters"):
@@ -82,13 +118,13 @@ class ModelConfig:
         if self.encoder == "residual" and (len(self.input_shape) != 1 or self.representation > self.input_shape[0]):
             raise ValueError(
                 f"encoder='residual' with input_shape={self.input_shape} and representation={self.representation}: "
-                "it is for vectors, and its representation is at most as wide as they are"
+                "it takes vectors, and representation must not exceed their number of features"
             )
         component_family(self.components, self.mean_covariance)
 
     @classmethod
     def preset(cls, preset: Preset, input_shape: tuple[int, ...], **changes: Any) -> ModelConfig:
-        """Settings that train fast ("default") or the paper's ("paper"), with changes."""
+        """Return settings that train fast ("default") or those of the paper ("paper"), with changes."""
         if preset == "paper":
             settings: dict[str, Any] = {
                 "representation": 10,
@@ -106,13 +142,15 @@ class ModelConfig:
         return cls(input_shape, **{**settings, **changes})
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the settings as values that JSON can hold."""
         return {**asdict(self), "input_shape": list(self.input_shape)}
 
     @classmethod
     def from_dict(cls, settings: dict[str, Any]) -> ModelConfig:
+        """Return the configuration that :meth:`to_dict` described."""
         unknown = sorted(set(settings) - {field.name for field in fields(cls)})
         if unknown:
             raise ValueError(f"unknown model settings {unknown}: the file was written by a newer metaclust")
-        # Format 1 may lack `task_hidden`: then all networks have one width.
-        width = {} if "task_hidden" in settings or "hidden" not in settings else {"task_hidden": settings["hidden"]}
-        return cls(**{**settings, **width, "input_shape": tuple(settings["input_shape"])})
+        # Files of format 1 may lack `task_hidden`: all networks have `hidden` units then.
+        defaults = {"task_hidden": settings["hidden"]} if "hidden" in settings else {}
+        return cls(**{**defaults, **settings, "input_shape": tuple(settings["input_shape"])})

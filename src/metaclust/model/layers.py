@@ -1,4 +1,4 @@
-"""Layers whose values depend on all rows of a step: divided over processes, they are what they are in one."""
+"""Layers that depend on all rows of a step: divided over processes, they compute what one process would."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from metaclust._util.distributed import Part, Processes, division
 
 DROPOUT_PARTS = 1 << 16
 DROPOUT_BLOCK = 1 << 16
-"""Values that are drawn at a time."""
+"""Number of values drawn at a time."""
 
 
 class SharedDropout(nn.Dropout):
-    """Dropout; of a step that is divided, what is dropped is drawn for all rows, and the own part taken.
+    """Dropout with a mask drawn for all rows of a divided step, of which each process takes its own part.
 
-    On the CPU torch draws one number after another, which takes longer than the product of the layer before.
+    On the CPU it is faster than torch's dropout, which draws numbers one by one.
     """
 
     def forward(self, x: Tensor) -> Tensor:
@@ -34,25 +34,27 @@ class SharedDropout(nn.Dropout):
         return x * kept.to(x)
 
 
-class DroppedReLU(nn.Dropout):
-    """Rectified linear units and their dropout in place, on what a layer returned: one array is kept for the way back,
-    not three. Where the result is zero, so is the gradient, whatever made it zero."""
+class ReLUDropout(nn.Dropout):
+    """ReLU and dropout in place: the backward pass needs one array instead of three.
+
+    Where the output is zero, so is the gradient, whether ReLU or dropout made it zero.
+    """
 
     def forward(self, x: Tensor) -> Tensor:
         share = self.p if self.training else 0.0
         part = own_part(x) if share else None
         if x.device.type == "cpu":
-            y: Tensor = Rectified.apply(x, share, part)
+            y: Tensor = ReLUDropoutFunction.apply(x, share, part)
             return y
         y = functional.relu(x)
         if part is None:
             return functional.dropout(y, share)
-        y = SharedDropout(share)(y)
-        return y
+        dropped: Tensor = SharedDropout(share)(y)
+        return dropped
 
 
-class Rectified(torch.autograd.Function):
-    """max(x, 0), of which a share is dropped; in place, on the CPU."""
+class ReLUDropoutFunction(torch.autograd.Function):
+    """ReLU and dropout in place, on the CPU."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, share: float, part: Part | None) -> Tensor:
@@ -61,38 +63,38 @@ class Rectified(torch.autograd.Function):
             drop_(x, share, part)
         ctx.mark_dirty(x)
         ctx.save_for_backward(x)
-        ctx.scale = 1 / (1 - whole_share(share))
+        ctx.scale = 1 / (1 - rounded_share(share))
         return x
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        back = torch.ops.aten.threshold_backward(gradient, ctx.saved_tensors[0], 0)
-        return back if ctx.scale == 1 else back.mul_(ctx.scale), None, None
+        grad_x = torch.ops.aten.threshold_backward(gradient, ctx.saved_tensors[0], 0)
+        return grad_x if ctx.scale == 1 else grad_x.mul_(ctx.scale), None, None
 
 
 def own_part(x: Tensor) -> Part | None:
-    """Which rows of a step that is divided these are."""
+    """Return which rows of a divided step these are; None if the step is not divided."""
     step = division()
     return None if step is None else step.part_of(len(x))
 
 
-def whole_share(share: float) -> float:
-    """The nearest share of which 16 random bits can decide."""
+def rounded_share(share: float) -> float:
+    """Round a probability to one that 16 random bits can decide."""
     return round(share * DROPOUT_PARTS) / DROPOUT_PARTS
 
 
 def drop_(x: Tensor, share: float, part: Part | None = None) -> None:
-    """Set a share of the values to zero and scale the others, in place: by a generator that torch's has seeded.
+    """Apply dropout in place, with a generator seeded from torch's.
 
-    In blocks: what is drawn stays in the cache, and takes no memory.
+    Random bits are drawn in blocks that stay in the CPU cache.
     """
     flat = x.detach().view(-1).numpy()
     bits = np.random.SFC64(int(torch.randint(1 << 62, ())))
     least = np.int16(round(share * DROPOUT_PARTS) - DROPOUT_PARTS // 2)
-    width = x[0].numel() if len(x) else 0
+    row_size = x[0].numel() if len(x) else 0
     first, total = (0, len(x)) if part is None else (part.first, part.total)
-    first, total = first * width, total * width
+    first, total = first * row_size, total * row_size
     for start in range(0, total, DROPOUT_BLOCK):
         size = min(DROPOUT_BLOCK, total - start)
         kept = (bits.random_raw(-(-size // 4)).view(np.int16)[:size] >= least).view(np.int8)
@@ -100,26 +102,26 @@ def drop_(x: Tensor, share: float, part: Part | None = None) -> None:
         if own.start < own.stop:
             values = flat[own.start - first : own.stop - first]
             np.multiply(values, kept[own.start - start : own.stop - start], out=values)
-    x.detach().mul_(1 / (1 - whole_share(share)))
+    x.detach().mul_(1 / (1 - rounded_share(share)))
 
 
 class SharedBatchNorm2d(nn.BatchNorm2d):
-    """Batch normalisation; of a step that is divided, by the mean and variance of the rows of all processes.
+    """Batch normalisation by the mean and variance over the rows of all processes of a divided step.
 
-    torch's SyncBatchNorm is for GPUs alone.
+    torch's SyncBatchNorm supports only GPUs.
     """
 
     def forward(self, x: Float[Tensor, "rows c h w"]) -> Float[Tensor, "rows c h w"]:
         step = division()
         if step is None or not self.training:
             return super().forward(x)
-        y, mean, variance, count = Normalised.apply(x, self.weight, self.bias, self.eps, step.among)
-        self.remember(mean, variance, count)
+        y, mean, variance, count = SharedBatchNormFunction.apply(x, self.weight, self.bias, self.eps, step.among)
+        self.update_running(mean, variance, count)
         return y  # type: ignore[no-any-return]
 
     @torch.no_grad()
-    def remember(self, mean: Tensor, variance: Tensor, count: Tensor) -> None:
-        """What normalises after the training, as torch keeps it."""
+    def update_running(self, mean: Tensor, variance: Tensor, count: Tensor) -> None:
+        """Update the running statistics as torch does."""
         if self.running_mean is None or self.running_var is None or self.num_batches_tracked is None:
             return
         self.num_batches_tracked.add_(1)
@@ -129,10 +131,10 @@ class SharedBatchNorm2d(nn.BatchNorm2d):
         self.running_var.lerp_(unbiased.to(self.running_var), share)
 
 
-class Normalised(torch.autograd.Function):
-    """Rows normalised by the mean and variance over those of all processes: one message on the way, one back.
+class SharedBatchNormFunction(torch.autograd.Function):
+    """Normalises by statistics over the rows of all processes: one message forward, one backward.
 
-    Gradients of weight and bias are those of the own rows, to be summed with all others.
+    Gradients of weight and bias are those of the own rows, to be summed over the processes.
     """
 
     @staticmethod
@@ -146,7 +148,7 @@ class Normalised(torch.autograd.Function):
         means, variances, counts = among.gather(own[None], part).split((channels, channels, 1), 1)
         total = counts.sum()
         mean = (counts * means).sum(0) / total
-        # Around the common mean: no difference of large squares.
+        # Around the common mean, to avoid the difference of large squares.
         variance = (counts * (variances + (means - mean).square())).sum(0) / total
         around, spread = mean.to(x.dtype), variance.to(x.dtype)
         ctx.save_for_backward(x, weight, around, spread, total)
@@ -158,20 +160,21 @@ class Normalised(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: Tensor, *_: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
         x, weight, around, spread, total = ctx.saved_tensors
-        # As if mean and variance were given; then what they change.
-        back, of_weight, of_bias = torch.ops.aten.native_batch_norm_backward(
+        # With mean and variance held constant; then the terms from their own gradients.
+        grad_x, grad_weight, grad_bias = torch.ops.aten.native_batch_norm_backward(
             gradient, x, weight, around, spread, None, None, False, ctx.eps, [True, True, True]
         )
-        means = ctx.among.sum(torch.stack((of_bias, of_weight)).double()) / total
-        of_mean, of_spread = (value.to(gradient.dtype) for value in means)
+        means = ctx.among.sum(torch.stack((grad_bias, grad_weight)).double()) / total
+        grad_mean, grad_spread = (value.to(gradient.dtype) for value in means)
         scale = (spread + ctx.eps).rsqrt()
-        slope = weight * scale * scale * of_spread
-        back = torch.addcmul(back + along(slope * around - weight * scale * of_mean), x, along(slope), value=-1)
-        return back, of_weight, of_bias, None, None
+        slope = weight * scale * scale * grad_spread
+        shift = per_channel(slope * around - weight * scale * grad_mean)
+        grad_x = torch.addcmul(grad_x + shift, x, per_channel(slope), value=-1)
+        return grad_x, grad_weight, grad_bias, None, None
 
 
 def moments(x: Float[Tensor, "rows c h w"]) -> tuple[Float[Tensor, " c"], Float[Tensor, " c"]]:
-    """Mean and variance of each channel by batch normalisation's own code, many times faster than var_mean."""
+    """Return the mean and variance of each channel; batch normalisation's own code is faster than var_mean."""
     if x.device.type in ("cpu", "cuda"):
         mean, variance = torch.batch_norm_update_stats(x, None, None, 0.0)
         return mean, variance
@@ -179,34 +182,34 @@ def moments(x: Float[Tensor, "rows c h w"]) -> tuple[Float[Tensor, " c"], Float[
     return mean, variance
 
 
-def along(values: Float[Tensor, " c"]) -> Float[Tensor, "c 1 1"]:
-    """One value for each channel of an image."""
+def per_channel(values: Float[Tensor, " c"]) -> Float[Tensor, "c 1 1"]:
+    """Reshape one value per channel to broadcast over images."""
     return values[:, None, None]
 
 
 def check_norms(model: nn.Module, among: Processes) -> None:
-    """A layer that would normalise over the rows of one of several processes is an error."""
+    """Raise ValueError for a layer that would normalise over the rows of only one of several processes."""
     for name, layer in model.named_modules() if among.world > 1 else ():
         if isinstance(layer, nn.modules.batchnorm._BatchNorm) and not isinstance(layer, SharedBatchNorm2d):
             raise ValueError(
                 f"{name} normalises over the rows of one of {among.world} processes: use SharedBatchNorm2d or a layer "
-                "that looks at single rows (LayerNorm, GroupNorm), or start one process"
+                "that normalises each row (LayerNorm, GroupNorm), or start one process"
             )
 
 
 def feed_forward(inputs: int, outputs: int, hidden: int = 256, dropout: float = 0.1) -> nn.Sequential:
-    """The paper's three-layered network with rectified linear units and dropout."""
+    """Return the paper's three-layer network with ReLU and dropout."""
     return nn.Sequential(
         nn.Linear(inputs, hidden),
-        DroppedReLU(dropout),
-        nn.Identity(),  # Layers are numbered in files of models.
+        ReLUDropout(dropout),
+        nn.Identity(),  # Keeps the numbers that layers have in model files.
         nn.Linear(hidden, hidden),
-        DroppedReLU(dropout),
+        ReLUDropout(dropout),
         nn.Identity(),
         nn.Linear(hidden, outputs),
     )
 
 
-def dropped(share: float) -> nn.Module:
-    """Dropout; of a share of zero torch would still draw and multiply."""
+def new_dropout(share: float) -> nn.Module:
+    """Return a dropout layer; the identity if ``share`` is zero."""
     return SharedDropout(share) if share else nn.Identity()

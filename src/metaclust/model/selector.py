@@ -1,4 +1,4 @@
-"""The network that scores candidate clusterings; :mod:`metaclust.inference.features` computes its features."""
+"""The network that scores candidate clusterings by the features of :mod:`metaclust.inference.features`."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ FEATURES = (
 )
 
 
-class Choice(nn.Module):
-    """The learned selector: (candidates, features) -> (candidates,), the higher the score, the better."""
+class SelectorNetwork(nn.Module):
+    """The learned selector: (candidates, features) -> (candidates,); the highest score is best."""
 
     mean: Tensor
     spread: Tensor
@@ -57,6 +57,7 @@ class Choice(nn.Module):
 
     @torch.no_grad()
     def scores(self, features: Floats) -> Floats:
+        """Return the scores of arrays of features, in evaluation mode."""
         self.eval()
         scored = self(torch.from_numpy(features).to(self.mean))
         return scored.double().cpu().numpy()  # type: ignore[no-any-return]

@@ -1,1 +1,1 @@
-"""The losses: the continuous adjusted Rand index, the prototypical loss, and those of the comparing methods."""
+"""Training objectives: the continuous adjusted Rand index, the prototypical loss, and the losses of baselines."""

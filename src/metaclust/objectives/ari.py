@@ -1,4 +1,4 @@
-"""The continuous adjusted Rand index, exact and without pairs."""
+"""The continuous adjusted Rand index, computed exactly without enumerating pairs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from metaclust.objectives.pairs import pair_coefficients
 Distance = Literal["tv", "prob"]
 
 COLUMN_BLOCK = 1 << 21
-"""How many values are sorted at a time, so that the working memory does not grow with the number of columns."""
+"""Number of values sorted at a time, so that working memory does not grow with the number of columns."""
 
 
 def soft_ari(
@@ -25,15 +25,33 @@ def soft_ari(
     mask: Bool[Tensor, "*#task n"] | None = None,
     distance: Distance = "tv",
 ) -> Float[Tensor, "*task"]:
-    """The continuous adjusted Rand index of soft assignments ``r`` against the categories ``y`` (Eqs. 10 to 15).
+    """Return the continuous adjusted Rand index of soft assignments (Eqs. 10 to 15).
 
-    ``y`` are any integers; ``y`` and ``mask`` (False for padding) broadcast against the task axes of ``r``.
-    ``distance`` is "tv", the total variation distance of the paper, by sorting in O(K N log N) time and O(K N)
-    memory, or "prob", the ablation's d = 1 - sum_k r_nk r_n'k, in O(K N). On hard assignments both are the
-    adjusted Rand index, with scikit-learn's values for degenerate tables.
+    For hard assignments it equals the adjusted Rand index, with scikit-learn's values for degenerate tables.
 
+    Parameters
+    ----------
+    r : tensor of shape (..., n_rows, n_clusters)
+        Soft assignments in [0, 1].
+    y : integer tensor of shape (..., n_rows)
+        The category of each row. It broadcasts against the task axes of ``r``.
+    mask : bool tensor of shape (..., n_rows), optional
+        False for padding. It broadcasts like ``y``.
+    distance : {"tv", "prob"}
+        "tv" is the paper's total variation distance, by sorting in O(K N log N) time and O(K N) memory; "prob" is the
+        ablation's d = 1 - sum_k r_nk r_n'k, in O(K N).
+
+    Returns
+    -------
+    tensor of shape (...)
+        One index per task, differentiable in ``r``.
+
+    Notes
+    -----
     Erratum: the denominator is (N1+N2)(N2+N4) + (N1+N3)(N3+N4); the paper prints (N3+N4) and (N2+N4) exchanged.
 
+    Examples
+    --------
     >>> r = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
     >>> soft_ari(r, torch.tensor([7, 7, -1])).item()
     1.0
@@ -48,7 +66,7 @@ def continuous_ari(
     mask: Bool[Tensor, "*#task n"] | None = None,
     distance: Distance = "tv",
 ) -> Float[Tensor, "*task"]:
-    """:func:`soft_ari` of arguments that are known to be right."""
+    """Return :func:`soft_ari` without checking the arguments."""
     task = r.shape[:-2]
     rows = r.shape[-2]
     y = y.expand(*task, rows).reshape(-1, rows)
@@ -64,7 +82,7 @@ def continuous_ari(
 def index_from_sums(
     apart: Float[Tensor, " b"], within: Float[Tensor, " b"], size: Int[Tensor, "b c"]
 ) -> Float[Tensor, " b"]:
-    """The index from the summed distances of the pairs of different and of the same category: N1 and N3."""
+    """Return the index, given N1 and N3: the summed distances of pairs of different and of the same category."""
     size = size.to(apart.dtype)
     count = size.sum(-1)
     same_pairs = (size * (size - 1) / 2).sum(-1)
@@ -72,14 +90,14 @@ def index_from_sums(
     n1, n2, n3, n4 = apart, other_pairs - apart, within, same_pairs - within
     numerator = 2 * (n1 * n4 - n2 * n3)
     denominator = (n1 + n2) * (n2 + n4) + (n1 + n3) * (n3 + n4)
-    # It vanishes only where no pair is wrong (N2 = N3 = 0): one row, one category in one cluster, all
-    # rows alone. The index is 1 there, by convention, and has no gradient.
+    # The denominator is zero only if no pair is wrong (N2 = N3 = 0): one row, one category in one cluster, or a cluster
+    # for every row. By convention the index is 1 there; it has no gradient.
     perfect = denominator <= 0
     return torch.where(perfect, torch.ones_like(numerator), numerator / denominator.where(~perfect, 1))
 
 
 def dense_categories(y: Integer[Tensor, "b n"], present: Bool[Tensor, "b n"]) -> Int[Tensor, "b n"]:
-    """Categories numbered from 0 in each task; padding has the last number."""
+    """Number the categories of each task from 0; padding gets the last number."""
     largest = y.amax(-1, keepdim=True)
     ordered, order = y.where(present, largest).sort(-1)
     changes = functional.pad((ordered[:, 1:] != ordered[:, :-1]).to(torch.int64), (1, 0)).cumsum(-1)
@@ -87,18 +105,18 @@ def dense_categories(y: Integer[Tensor, "b n"], present: Bool[Tensor, "b n"]) ->
 
 
 def category_sizes(category: Int[Tensor, "b n"], present: Bool[Tensor, "b n"]) -> Int[Tensor, "b c"]:
-    """How many rows each category has in each task; padding is not counted."""
-    many = int(category.max()) + 1
-    return torch.zeros((len(category), many), dtype=torch.int64, device=category.device).scatter_add_(
+    """Return the number of rows of each category in each task; padding is not counted."""
+    count = int(category.max()) + 1
+    return torch.zeros((len(category), count), dtype=torch.int64, device=category.device).scatter_add_(
         1, category, present.to(torch.int64)
     )
 
 
 class TotalVariation(torch.autograd.Function):
-    """The total variation distances summed over pairs of different and of the same category.
+    """Sums of total variation distances over the pairs of different and of the same category.
 
-    For one column, sum_{n<n'} |r_n - r_n'| = sum_n r_n (rows below r_n - rows above r_n): linear in r given the
-    order, so the coefficients are also the gradient. Equal values get equal coefficients, as sign(0) = 0 gives.
+    For one column, sum_{n<n'} |r_n - r_n'| = sum_n r_n (rows below r_n - rows above r_n): linear in r for a
+    given order, so the coefficients are also the gradient. Equal values get equal coefficients, since sign(0) = 0.
     """
 
     @staticmethod
@@ -143,7 +161,7 @@ class TotalVariation(torch.autograd.Function):
 def probability_distances(
     r: Float[Tensor, "b n k"], category: Int[Tensor, "b n"], present: Bool[Tensor, "b n"], size: Int[Tensor, "b c"]
 ) -> tuple[Float[Tensor, " b"], Float[Tensor, " b"]]:
-    """sum of 1 - sum_k r_nk r_n'k over pairs of different and of the same category, from sums of r and of r^2."""
+    """Return the sums of 1 - sum_k r_nk r_n'k over pairs of different and of the same category."""
     r = r.to(accumulation_dtype(r.device, r.dtype)).masked_fill(~present[..., None], 0)
     size = size.to(r.dtype)
     count = size.sum(-1)
@@ -162,7 +180,9 @@ def check_assignments(r: Tensor, y: Tensor, mask: Tensor | None, distance: str) 
     if distance not in ("tv", "prob"):
         raise ValueError(f"distance={distance!r}: choose 'tv' (total variation) or 'prob'")
     if not r.is_floating_point() or r.ndim < 2:
-        raise ValueError(f"r is {r.dtype} of shape {tuple(r.shape)}: pass floating-point assignments (..., rows, K)")
+        raise ValueError(
+            f"r is {r.dtype} of shape {tuple(r.shape)}: pass floating-point assignments (..., rows, clusters)"
+        )
     if 0 in r.shape[-2:]:
         raise ValueError(f"r has shape {tuple(r.shape)}: there must be at least one row and one column")
     if y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:
@@ -182,7 +202,7 @@ def check_assignments(r: Tensor, y: Tensor, mask: Tensor | None, distance: str) 
 
 
 class LimitedGradient(torch.autograd.Function):
-    """The identity; going back, the gradient of each task is scaled down to a largest norm."""
+    """The identity; the backward pass clips the norm of each task's gradient to ``limit``."""
 
     @staticmethod
     def forward(ctx: Any, z: Float[Tensor, "b n s"], limit: float) -> Float[Tensor, "b n s"]:

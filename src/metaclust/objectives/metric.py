@@ -1,4 +1,4 @@
-"""Contrastive and triplet losses, which the paper compares with."""
+"""Contrastive and triplet losses, the paper's baselines."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from torch.nn import functional
 
 
 def contrastive_loss(z: Float[Tensor, "n s"], y: Integer[Tensor, " n"], margin: float = 1.0) -> Float[Tensor, ""]:
-    """Siamese networks (Hadsell et al. 2006): rows of a category together, others at least ``margin`` apart.
+    """Return the loss of siamese networks (Hadsell et al. 2006).
 
-    The mean over all pairs of the same category, plus the mean over all others, so that the many others do not drown
-    the few.
+    It pulls rows of one category together and pushes rows of different categories at least ``margin`` apart. It is the
+    mean over pairs of the same category plus the mean over the other, far more numerous pairs.
     """
     same = y[:, None] == y
     pairs = torch.ones_like(same).triu(1)
     squared = squared_distances(z)
-    # The root has no gradient at zero, where rows are equal.
-    short = functional.relu(margin - (squared + 1e-12).sqrt()).square()
-    return mean_where(squared, same & pairs) + mean_where(short, ~same & pairs)
+    # The square root has no gradient at zero, where rows are equal.
+    shortfall = functional.relu(margin - (squared + 1e-12).sqrt()).square()
+    return mean_where(squared, same & pairs) + mean_where(shortfall, ~same & pairs)
 
 
 def triplet_loss(
     z: Float[Tensor, "n s"], y: Integer[Tensor, " n"], margin: float = 1.0, draws: int = 8
 ) -> Float[Tensor, ""]:
-    """Triplet networks (Hoffer and Ailon 2015), with the hinge of Wang et al. (2014).
+    """Return the loss of triplet networks (Hoffer and Ailon 2015), with the hinge of Wang et al. (2014).
 
-    For each row ``draws`` rows of its category and of others are drawn by torch's generator: the former should be
-    nearer, in squared distance, by ``margin``. Rows that are alone in their category, or among none of another, are
-    left out.
+    For each anchor row, ``draws`` rows of its own category and ``draws`` rows of other categories are drawn with
+    torch's generator; the former should be nearer by ``margin`` in squared distance. Rows without another row of their
+    category, or without any row of another category, are not used as anchors.
     """
     same = y[:, None] == y
     positive = same & ~torch.eye(len(y), dtype=torch.bool, device=y.device)
@@ -48,5 +48,5 @@ def squared_distances(z: Float[Tensor, "n s"]) -> Float[Tensor, "n n"]:
 
 
 def mean_where(values: Float[Tensor, "n n"], chosen: Bool[Tensor, "n n"]) -> Float[Tensor, ""]:
-    """0 where nothing is chosen."""
+    """Return the mean of the chosen values; 0 if there are none."""
     return (values * chosen).sum() / chosen.sum().clamp_min(1)

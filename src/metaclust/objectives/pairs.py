@@ -1,4 +1,4 @@
-"""How many rows lie below and above each of many values, by sorting: the coefficients of the continuous ARI."""
+"""Counts of the rows below and above each value, by sorting: the coefficients of the continuous ARI."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from torch.nn import functional
 
 INDEX_BITS = 20
 CATEGORY_BITS = 10
-"""A sort key of 64 bits: the category, the 32 bits of a value, the row."""
+"""A 64-bit sort key holds the category, the 32 bits of the value, and the row."""
 
 
 def pair_coefficients(
     values: Float[Tensor, "b k n"], category: Int[Tensor, "b n"], present: Bool[Tensor, "b n"], size: Int[Tensor, "b c"]
 ) -> tuple[Int[Tensor, "b k n"], Int[Tensor, "b k n"]]:
-    """(rows below - rows above) for each value, among all rows and among those of its category; 0 for padding."""
+    """Return (rows below - rows above) for each value, among all rows and within its category; 0 for padding."""
     packed = values.dtype == torch.float32 and values.device.type == "cpu"
     fits = values.shape[-1] < 1 << INDEX_BITS and size.shape[-1] < 1 << CATEGORY_BITS
     middle, middle_same = (packed_middles if packed and fits else sorted_middles)(values, category, present)
@@ -30,9 +30,9 @@ def pair_coefficients(
 def packed_middles(
     values: Float[Tensor, "b k n"], category: Int[Tensor, "b n"], present: Bool[Tensor, "b n"]
 ) -> tuple[Int[Tensor, "b k n"], Int[Tensor, "b k n"]]:
-    """:func:`sorted_middles` by one sort of whole numbers, for which numpy has vector instructions."""
+    """:func:`sorted_middles` by sorting integers once, which numpy does with vector instructions."""
     rows = values.shape[-1]
-    # Adding zero makes -0 into 0; then the bits of floats are in the order of the floats, those below zero reversed.
+    # Adding zero turns -0 into 0; the bits of floats then sort like the floats, with negative ones reversed.
     bits = (values.detach() + 0.0).masked_fill(~present[:, None], float("inf")).view(torch.int32).numpy()
     if bits.min(initial=0) < 0:
         bits = np.where(bits < 0, bits ^ np.int32(0x7FFFFFFF), bits)
@@ -58,9 +58,9 @@ def packed_middles(
 def sorted_middles(
     values: Float[Tensor, "b k n"], category: Int[Tensor, "b n"], present: Bool[Tensor, "b n"]
 ) -> tuple[Int[Tensor, "b k n"], Int[Tensor, "b k n"]]:
-    """For each value (first + one past last place of its run of equal values) in sorted order.
+    """Return start + end of each value's run of equal values in sorted order.
 
-    Among all rows, and among all rows sorted by category first.
+    Once among all rows sorted by value, and once sorted by category, then by value.
     """
     rows = values.shape[-1]
     absent = ~present[:, None]
@@ -68,8 +68,8 @@ def sorted_middles(
     changes = ordered[..., 1:] != ordered[..., :-1]
     middle, rank = tie_middles(changes)
     every = scatter(order, middle)
-    # Second sort: by category, then by value. The rank among all values stands for the value, so that the
-    # key is one exact integer.
+    # Second sort: by category, then by value. The rank among all values replaces the value, so that the key is one
+    # exact integer.
     key = category[:, None].expand_as(order).gather(-1, order) * rows + rank
     key.masked_fill_(absent.expand_as(order).gather(-1, order), torch.iinfo(key.dtype).max)
     key, order_again = key.sort(-1)
@@ -78,7 +78,7 @@ def sorted_middles(
 
 
 def tie_middles(changes: Bool[Tensor, "b k m"]) -> tuple[Int[Tensor, "b k n"], Int[Tensor, "b k n"]]:
-    """For each place in sorted order: (first + one past last place of its run of equal values), and first place."""
+    """Return start + end of the run of equal values at each sorted position, and its start."""
     rows = changes.shape[-1] + 1
     place = torch.arange(rows, dtype=torch.int32, device=changes.device)
     start = functional.pad(place[1:] * changes, (1, 0)).cummax(-1).values

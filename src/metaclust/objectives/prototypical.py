@@ -1,4 +1,4 @@
-"""The prototypical loss: each row is told apart by its distances to the centroids of the categories."""
+"""The prototypical loss: rows are classified by their distances to the centroids of the categories."""
 
 from __future__ import annotations
 
@@ -13,10 +13,25 @@ from metaclust.objectives.ari import category_sizes, dense_categories
 def prototypical_loss(
     z: Float[Tensor, "*task n s"], y: Integer[Tensor, "*task n"], mask: Bool[Tensor, "*task n"] | None = None
 ) -> Float[Tensor, "*task"]:
-    """Prototypical networks (Snell et al. 2017): the mean cross-entropy of each row's category by -||z - centroid||^2.
+    """Return the loss of prototypical networks (Snell et al. 2017).
 
-    Each row is classified with its own category's centroid taken over the *other* rows, so that every row serves
-    as support and as query. A category with one row has no such centroid and that row is left out.
+    It is the mean cross-entropy of each row's category, with logits -||z - centroid||^2. The centroid of a row's own
+    category is taken over its *other* rows, so that every row is both support and query. A row that is the only one of
+    its category is left out.
+
+    Parameters
+    ----------
+    z : tensor of shape (..., n_rows, n_features)
+        Representations.
+    y : integer tensor of shape (..., n_rows)
+        The category of each row.
+    mask : bool tensor of shape (..., n_rows), optional
+        False for padding.
+
+    Returns
+    -------
+    tensor of shape (...)
+        One loss per task.
     """
     rows = z.shape[-2]
     flat = z.reshape(-1, rows, z.shape[-1])
@@ -29,12 +44,12 @@ def prototypical_loss(
     sums = member.mT @ flat
     centroid = sums / size.clamp_min(1).to(z.dtype)[..., None]
     own = size.gather(-1, category)
-    # The distance to the own centroid without the row is that with it times N / (N - 1).
-    grow = (own.to(z.dtype) / (own - 1).clamp_min(1))[..., None]
+    # Leaving the row out of its own centroid multiplies its distance by N / (N - 1).
+    factor = (own.to(z.dtype) / (own - 1).clamp_min(1))[..., None]
     distance = functional.relu(
         flat.square().sum(-1, keepdim=True) - 2 * flat @ centroid.mT + centroid.square().sum(-1)[:, None]
     )
-    distance = distance * (1 + member * (grow.square() - 1))
+    distance = distance * (1 + member * (factor.square() - 1))
     scores = (-distance).masked_fill((size == 0)[:, None], float("-inf"))
     loss = functional.cross_entropy(scores.flatten(0, 1), category.flatten(), reduction="none").reshape(-1, rows)
     counted = present & (own > 1)

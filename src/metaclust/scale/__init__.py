@@ -1,4 +1,4 @@
-"""The same inference over shards of rows, on the workers of an engine (``pip install 'metaclust[scale]'``)."""
+"""Clustering of rows in shards, on the workers of an engine (``pip install 'metaclust[scale]'``)."""
 
 from typing import TYPE_CHECKING
 

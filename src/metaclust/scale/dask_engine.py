@@ -29,7 +29,15 @@ WORKERS = {
 
 
 class DaskEngine:
-    """Runs functions on ``workers`` processes that live as long as the context, or on the cluster at ``address``."""
+    """Runs functions on Dask workers.
+
+    Parameters
+    ----------
+    workers : int
+        Number of processes on this machine, which run while the context is open.
+    address : str, optional
+        Address of a running scheduler, whose workers are used instead.
+    """
 
     def __init__(self, workers: int, address: str | None = None) -> None:
         self.wanted, self.address = workers, address
@@ -57,7 +65,7 @@ class DaskEngine:
             # Starting workers changes the environment of this process.
             self.environment = dict(os.environ)
             with dask.config.set(WORKERS):
-                # Visible from this machine only, on any free port; memory is bounded by the size of a shard.
+                # Reachable from this machine only, on any free port; the size of a shard limits memory.
                 self.cluster = LocalCluster(
                     n_workers=self.wanted,
                     threads_per_worker=1,
@@ -81,7 +89,7 @@ class DaskEngine:
 
 
 def write_partitions(engine: Engine, collection: Any, folder: Path) -> list[Path]:
-    """Let the workers write each partition of a Dask collection as a .npy shard; existing files are kept."""
+    """Let the workers write each partition of a Dask collection to a .npy shard; keep existing files."""
     if not isinstance(engine, DaskEngine):
         raise ValueError("shards is a Dask collection: use engine='dask', or write it to .npy or .parquet files")
     if getattr(collection, "ndim", 2) != 2:

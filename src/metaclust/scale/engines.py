@@ -21,7 +21,7 @@ from metaclust.scale.shards import Shard
 FAN = 4
 """Number of sums that are added in one node of the tree."""
 MAX_TASK_SHARDS = FAN**2
-"""Largest number of shards of a task: few tasks have little overhead, but the task of a dead worker is repeated."""
+"""Largest number of shards per task: fewer tasks mean less overhead, but a dead worker's task is repeated."""
 MIN_WORKER_TASKS = 4
 """Smallest number of tasks per worker, if there are enough shards, so that all workers are busy to the end."""
 ENGINES = ("dask", "local")
@@ -30,12 +30,12 @@ AnyEngine = TypeVar("AnyEngine", bound="LocalEngine")
 
 @runtime_checkable
 class Engine(Protocol):
-    """Runs functions, here or on other machines. A handle stands for the result of a function."""
+    """Runs functions, in this process or on workers. A handle represents the future result of a function."""
 
     @property
     def workers(self) -> int: ...
     def submit(self, function: Callable[..., Any], *values: Any) -> Any:
-        """Return a handle; handles among the values stand for their results. Tasks of dead workers are repeated."""
+        """Return a handle; handles among the values are replaced by their results. Repeat tasks of dead workers."""
 
     def finished(self, handles: Sequence[Any]) -> Iterator[int]:
         """Yield the index of each handle as soon as its function has returned or failed."""
@@ -117,7 +117,7 @@ def map_add(
 
 
 def subtree(function: Callable[[Any, Shard], Any], job: Any, shards: Sequence[Shard]) -> Any:
-    """Return the sum over some shards, a subtree; only a few partial sums are in memory at a time."""
+    """Return the sum over some shards, a subtree, with only a few partial sums in memory at a time."""
     if len(shards) == 1:
         return function(job, shards[0])
     size = 1

@@ -12,7 +12,7 @@ from typing import Any
 from metaclust._util.files import replacing
 from metaclust._util.tensors import CheckpointError
 from metaclust.data.rows import listed
-from metaclust.scale.shards import Bad, Shard
+from metaclust.scale.shards import BadShard, Shard
 
 RESULT = "_result.json"
 RUN = "_run"
@@ -28,9 +28,9 @@ class ShardRunFolder:
         self.out, self.run = out, out / RUN
         self.state, self.model = self.run / "fit.safetensors", self.run / "model.safetensors"
         self.shards, self.encoded = self.run / "shards", self.run / "encoded"
-        self.known: dict[str, Any] | None = None
-        self.old = False
-        """Whether to overwrite the existing content."""
+        self.previous: dict[str, Any] | None = None
+        """The shards of the run to resume."""
+        self.overwrite = False
 
     def check(self, sources: Sequence[Path], resume: bool, force: bool) -> None:
         """Check the existing content before anything is started. Only the output of a run is ever overwritten."""
@@ -49,41 +49,41 @@ class ShardRunFolder:
                 if self.run.exists():
                     what, remedy = "an interrupted run", f"continue it with --resume (resume=True), {remedy}"
                 raise FileExistsError(f"{self.out} holds {what}: {remedy}, or choose another folder")
-            self.old = True
+            self.overwrite = True
         about = self.run / "shards.json"
-        if about.exists() and not self.old:
+        if about.exists() and not self.overwrite:
             try:
-                self.known = json.loads(about.read_text(encoding="utf-8"))
+                self.previous = json.loads(about.read_text(encoding="utf-8"))
             except ValueError as error:
                 raise CheckpointError(f"{about} is broken ({error}): restart with --force (force=True)") from error
 
     def begin(self) -> None:
-        """Create the folder and remove what is to be overwritten."""
-        if self.old:
+        """Create the folder; remove its content if it is to be overwritten."""
+        if self.overwrite:
             shutil.rmtree(self.run, ignore_errors=True)
             (self.out / RESULT).unlink(missing_ok=True)
             for part in self.out.glob("*.parquet"):
                 part.unlink()
         self.run.mkdir(parents=True, exist_ok=True)
 
-    def remember(self, shards: Sequence[Shard], skipped: Sequence[Bad]) -> None:
+    def save_shards(self, shards: Sequence[Shard], skipped: Sequence[BadShard]) -> None:
         """Record the shards of the run."""
         counts = [[shard.name, shard.rows] for shard in shards]
         self._write(self.run / "shards.json", {"shards": counts, "skipped": [asdict(bad) for bad in skipped]})
 
-    def recall(self, shards: Sequence[Shard], on_bad_shard: str) -> list[Bad]:
-        """Return the shards that the run skips; it is an error if the others are not those of the run."""
-        if self.known is None:
+    def saved_skips(self, shards: Sequence[Shard], on_bad_shard: str) -> list[BadShard]:
+        """Return the shards that the run skipped; raise CheckpointError if the others have changed."""
+        if self.previous is None:
             return []
-        skipped = [Bad(**one) for one in self.known["skipped"]]
+        skipped = [BadShard(**one) for one in self.previous["skipped"]]
         names = {one.shard for one in skipped}
-        before = {str(name): int(rows) for name, rows in self.known["shards"]}
+        before = {str(name): int(rows) for name, rows in self.previous["shards"]}
         now = {shard.name: shard.rows for shard in shards if shard.name not in names}
         changed = sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
         if changed or list(before) != list(now):
             raise CheckpointError(
-                f"{self.run} is a run over other shards ({listed(changed) or 'in another order'}): resume it with the "
-                "same shards, or restart with --force (force=True)"
+                f"{self.run} is a run over different shards ({listed(changed) or 'in another order'}): resume it with "
+                "the same shards, or restart with --force (force=True)"
             )
         if skipped and on_bad_shard != "skip":
             raise CheckpointError(
@@ -97,6 +97,6 @@ class ShardRunFolder:
         shutil.rmtree(self.run)
 
     def _write(self, target: Path, content: dict[str, Any]) -> None:
-        # In the run's own folder, for a killed run must leave nothing beside the labels.
+        # Unfinished files are in the folder of the run: a killed run must leave nothing among the labels.
         with replacing(target, beside=self.run) as unfinished:
             unfinished.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Rows in shards as inference sees them: a pass is a map over the shards and an addition."""
+"""The rows of shards, as a source that inference passes over: each pass maps over the shards and adds the results."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from metaclust.mixture.fit import Progress
 from metaclust.mixture.streaming import BatchSums, BlockMixture, Passes, product_dtype
 from metaclust.scale.engines import Engine, map_add
 from metaclust.scale.folder import ShardRunFolder
-from metaclust.scale.shards import Bad, Reader, Shard, read_headers
-from metaclust.scale.tasks import LookJob, SumsJob, look_at, sums_of
+from metaclust.scale.shards import BadShard, Reader, Shard, read_headers
+from metaclust.scale.tasks import ShardSurvey, SumsJob, SurveyJob, sum_shard, survey_shard
 
 OnBadShard = Literal["stop", "skip"]
 
 
-class Silent:
-    """Tells no one."""
+class NoProgress:
+    """Discards progress reports."""
 
     def phase(self, name: str) -> None:
         pass
@@ -35,7 +35,7 @@ class Silent:
 
 @dataclass
 class ShardRows:
-    """The rows of all shards; those of ``skipped`` are left out."""
+    """The rows of all shards that are not skipped."""
 
     engine: Engine
     reader: Reader
@@ -43,51 +43,52 @@ class ShardRows:
     on_bad_shard: OnBadShard = "stop"
     ids: str | None = None
     """A column that .parquet shards must have."""
-    told: Progress = field(default_factory=Silent)
+    report: Progress = field(default_factory=NoProgress)
     shards: list[Shard] = field(default_factory=list)
-    skipped: list[Bad] = field(default_factory=list)
-    width: int | None = None
-    keep: Callable[[], object] = lambda: None
-    """Called when it is known which shards there are."""
+    skipped: list[BadShard] = field(default_factory=list)
+    columns: int | None = None
+    """The number of columns, if the headers state it."""
+    save: Callable[[], object] = lambda: None
+    """Called once the readable shards are known."""
 
     def open(self, paths: Sequence[Path], folder: ShardRunFolder | None = None) -> None:
-        """Read the headers; a run that goes on must have the same shards."""
-        self.shards, bad, self.width = read_headers(paths, self.reader, self.ids)
+        """Read the headers; a resumed run must have the same shards."""
+        self.shards, bad, self.columns = read_headers(paths, self.reader, self.ids)
         if folder is not None:
-            self.keep = lambda: folder.remember(self.shards, self.skipped)
-            if folder.known is not None:
-                bad = folder.recall(self.shards, self.on_bad_shard)
-        self.leave_out(bad)
+            self.save = lambda: folder.save_shards(self.shards, self.skipped)
+            if folder.previous is not None:
+                bad = folder.saved_skips(self.shards, self.on_bad_shard)
+        self.skip(bad)
         if not self.shards:
             raise DataError(f"{self.name} has no rows: give at least two")
 
     @property
     def count(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return sum(shard.rows for shard in self.shards)
 
     def add(self, function: Callable[[Any, Shard], Any], job: Any) -> Any:
-        return map_add(self.engine, function, job, self.shards, self.told.advance)
+        """Return the sum of ``function(job, shard)`` over the shards."""
+        return map_add(self.engine, function, job, self.shards, self.report.advance)
 
     def survey(self, most: int, seed: int) -> Survey:
-        """Without bad shards it is the survey of the others alone: they are looked at again."""
+        """Survey the rows; if bad shards are skipped, survey the others again without them."""
         while True:
             if not self.shards:
                 raise DataError(f"{self.name} has no rows: give at least two")
-            self.told.phase("survey")
-            looked = self.add(look_at, LookJob(self.reader, most, seed, self.width))
-            if not looked.bad:
-                self.keep()
-                survey: Survey = looked.look.survey(self.name)
-                return survey
-            self.leave_out(looked.bad)
+            self.report.phase("survey")
+            result: ShardSurvey = self.add(survey_shard, SurveyJob(self.reader, most, seed, self.columns))
+            if result.part is not None and not result.bad:
+                self.save()
+                return result.part.survey(self.name)
+            self.skip(result.bad)
 
-    def leave_out(self, bad: Sequence[Bad]) -> None:
-        """By choice; else they are an error."""
+    def skip(self, bad: Sequence[BadShard]) -> None:
+        """Skip bad shards, or raise DataError, as ``on_bad_shard`` says."""
         if bad and self.on_bad_shard != "skip":
             more = f" ({len(bad)} bad shards: {listed(one.shard for one in bad)})" if len(bad) > 1 else ""
             raise DataError(
-                f"{bad[0].why}{more}. Mend or remove it, or leave it out with on_bad_shard='skip' (--skip-bad-shards)"
+                f"{bad[0].why}{more}. Repair or remove it, or skip it with on_bad_shard='skip' (--skip-bad-shards)"
             )
         names, before = {one.shard for one in bad}, 0
         kept = []
@@ -99,7 +100,7 @@ class ShardRows:
         self.skipped += bad
 
     def progress(self, rows: int, wanted: bool) -> AbstractContextManager[Progress | None]:
-        return nullcontext(self.told)
+        return nullcontext(self.report)
 
     def passes(self, mixture: BlockMixture, width: int, progress: Progress | None) -> Passes:
         return ShardPasses(self, mixture, width)
@@ -107,17 +108,17 @@ class ShardRows:
 
 @dataclass(frozen=True)
 class ShardPasses:
-    """One batch: all shards."""
+    """Passes over all shards; each pass is one batch."""
 
     rows: ShardRows
     mixture: BlockMixture
-    width: int
+    columns: int
 
     def batches(self, components: int) -> Iterator[BatchSums]:
         yield self.sums
 
     def sums(self, weights: Tensor, features: Tensor | None) -> tuple[BlockSums, int]:
         mixture, dtype = self.mixture, product_dtype(self.mixture.float32, weights, features)
-        job = SumsJob(self.rows.reader, self.width, mixture.family, mixture.transform, weights, dtype)
-        summed = self.rows.add(sums_of, job)
+        job = SumsJob(self.rows.reader, self.columns, mixture.family, mixture.transform, weights, dtype)
+        summed = self.rows.add(sum_shard, job)
         return summed.sums, summed.rows

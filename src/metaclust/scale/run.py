@@ -1,4 +1,4 @@
-"""Clustering of shards: the mixture or a trained model on the workers of an engine, labels in .parquet files."""
+"""Clustering of shards by a mixture or a trained model, with labels in .parquet files."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import os
 import time
 from contextlib import ExitStack, nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,42 +26,56 @@ from metaclust.mixture.fit import Progress
 from metaclust.mixture.state import FitState, load_state, save_state
 from metaclust.scale.engines import Engine, LocalEngine, open_engine
 from metaclust.scale.folder import ShardRunFolder
-from metaclust.scale.rows import OnBadShard, ShardRows, Silent
-from metaclust.scale.shards import Bad, Encoded, Numbers, Reader, shard_paths
-from metaclust.scale.tasks import ComponentLabels, Labeller, LabelsJob, MixtureLabels, Sizes, labels_of
+from metaclust.scale.rows import NoProgress, OnBadShard, ShardRows
+from metaclust.scale.shards import BadShard, Encoded, Numbers, Reader, shard_paths
+from metaclust.scale.tasks import ClusterSizes, ComponentLabels, Labeller, LabelsJob, MixtureLabels, label_shard
 
 
 @dataclass(frozen=True, eq=False)
 class ShardedClustering:
-    """Clusters of the rows of shards; the labels are in files."""
+    """Clusters of the rows of shards, whose labels are in files.
+
+    Parameters
+    ----------
+    folder : Path
+        The folder with one .parquet file per shard, with the columns shard, row (counting from 0 in the shard), id (if
+        requested), cluster, confidence and probabilities (if requested).
+    rows : int
+        The number of rows.
+    sizes : array of int
+        The number of rows in each cluster.
+    bound : float
+        The evidence lower bound of all rows.
+    passes : int
+        The number of passes over all rows that inference took.
+    skipped : tuple of BadShard
+        The shards that could not be read, and why.
+    components : Components, optional
+        The clusters that a model found; a mixture holds its own.
+    seconds : float
+        The duration of the run.
+    """
 
     folder: Path
-    """One .parquet file for each shard: shard, row (counting from 0 in the shard), id if asked, cluster, confidence
-    and probabilities."""
     rows: int
     sizes: NDArray[np.int64]
-    """The number of rows in each cluster."""
     bound: float
-    """The evidence lower bound of all rows."""
     passes: int
-    """Over all rows, of the inference."""
-    skipped: tuple[Bad, ...]
-    """Shards that could not be read, and why."""
+    skipped: tuple[BadShard, ...]
     components: Components | None = None
-    """Of a model's clustering; a mixture has them itself."""
     seconds: float = 0.0
 
     @property
     def n_clusters(self) -> int:
-        """How many have rows."""
+        """The number of clusters that have rows."""
         return int((self.sizes > 0).sum())
 
     def labels(self) -> pl.LazyFrame:
-        """All labels, in the order of the shards' names."""
+        """Return all labels, sorted by the names of the shards, as a lazy polars frame."""
         return pl.scan_parquet(sorted(self.folder.glob("[!._]*.parquet")), glob=False)
 
     def facts(self) -> dict[str, Any]:
-        """As JSON can hold it."""
+        """Return the result without labels, as values that JSON can hold."""
         return {
             "clusters": self.n_clusters,
             "rows": self.rows,
@@ -73,8 +87,8 @@ class ShardedClustering:
         }
 
     def __repr__(self) -> str:
-        left = f", without {len(self.skipped)} bad shards" if self.skipped else ""
-        return f"Clustering of {self.rows:,} rows in {self.n_clusters} clusters{left}; labels in {self.folder}"
+        skipped = f", {len(self.skipped)} bad shards skipped" if self.skipped else ""
+        return f"Clustering of {self.rows:,} rows in {self.n_clusters} clusters{skipped}; labels in {self.folder}"
 
 
 def cluster_shards(
@@ -93,30 +107,56 @@ def cluster_shards(
     resume: bool = False,
     force: bool = False,
     progress: bool = False,
-    told: Progress | None = None,
+    report: Progress | None = None,
 ) -> ShardedClustering:
-    """Cluster the rows of shards with a trained model, or fit a mixture to them; labels go to the folder ``out``.
+    """Cluster the rows of shards with a trained model, or fit a mixture to them; write the labels to a folder.
 
-    ``shards`` is a folder of .npy or .parquet files, a list of their paths, or a Dask array or data frame. Every pass
-    goes over all shards on the workers; what comes back is as large for any number of rows, and the same to the last
-    bit for any number of workers. Workers must see shards and ``out`` under the same paths.
+    Every pass goes over all shards on the workers. Results do not depend on the number of workers, to the last bit, and
+    what workers send back does not grow with the number of rows. Workers must see ``shards`` and ``out`` under the same
+    paths.
 
     Parameters
     ----------
-    engine : "dask", "local" (this process), or an object with the methods of ``metaclust.scale.Engine``.
-    workers : so many processes on this machine, else one for each core; or ``address``, of a Dask scheduler.
-    columns, ids : of .parquet shards; the columns of numbers (for a mixture) and a column that is kept with the labels.
-    probabilities : also write how probable each cluster is for each row.
-    max_clusters : at most so many clusters (a model's own limit).
-    on_bad_shard : "stop" with an error that names it, or "skip" shards that cannot be read.
-    resume : go on with a run that was stopped, from its last finished pass. ``force`` starts anew.
-    told : told how far it is, in place of the progress bar.
+    estimator : MetaClusterer or InfiniteGaussianMixture
+        A trained model, or a mixture to fit.
+    shards : path, list of paths, Dask array or Dask data frame
+        A folder of .npy or .parquet files, a list of such files, or a Dask collection.
+    out : path
+        The folder to write to.
+    engine : {"dask", "local"} or Engine
+        Dask, this process alone, or an object with the methods of :class:`metaclust.scale.Engine`.
+    workers : int, optional
+        Number of Dask processes on this machine; by default one per core.
+    address : str, optional
+        Address of a running Dask scheduler, instead of ``workers``.
+    columns : list of str, optional
+        The numeric columns of .parquet shards, for a mixture; by default all but ``ids``.
+    ids : str, optional
+        A column of .parquet shards to write beside the labels.
+    probabilities : bool
+        Whether to write the probability of every cluster for each row.
+    max_clusters : int, optional
+        Largest number of clusters; by default that of the model.
+    on_bad_shard : {"stop", "skip"}
+        Whether to stop with an error at shards that cannot be read, or to skip them.
+    resume : bool
+        Continue an interrupted run after its last finished pass.
+    force : bool
+        Overwrite the output of an earlier run.
+    progress : bool
+        Show a progress bar.
+    report : Progress, optional
+        Receives ``phase(name)`` and ``advance(rows)`` instead of the progress bar.
+
+    Returns
+    -------
+    ShardedClustering
     """
     started = time.perf_counter()
     check_arguments(estimator, columns, ids, max_clusters, on_bad_shard)
     opened = open_engine(engine, workers, address) if isinstance(engine, str) else nullcontext(engine)
     if not isinstance(engine, str) and (workers is not None or address is not None):
-        raise ValueError("workers and address are for engines by name: leave them out")
+        raise ValueError("workers and address apply to engines by name: omit them")
     collection = hasattr(shards, "__dask_graph__")
     paths = [] if collection else shard_paths(shards)
     folder = ShardRunFolder(Path(out).expanduser().absolute())
@@ -136,22 +176,25 @@ def cluster_shards(
             from metaclust.scale.dask_engine import write_partitions
 
             rows.open(write_partitions(rows.engine, shards, folder.shards), folder)
+        rows.report = report or (stack.enter_context(RowsBar(rows.count)) if progress else NoProgress())
+        labeller: Labeller
         if isinstance(estimator, MetaClusterer):
-            estimator.save(folder.model)
-        rows.told = told or (stack.enter_context(RowsBar(rows.count)) if progress else Silent())
-        find = with_model if isinstance(estimator, MetaClusterer) else with_mixture
-        labeller, clustering = find(estimator, rows, folder, max_clusters)
-        rows.told.phase("labels")
+            labeller, bound, passes = search_with_model(estimator, rows, folder, max_clusters)
+        else:
+            labeller, bound, passes = fit_mixture(estimator, rows, folder)
+        rows.report.phase("labels")
         job = LabelsJob(reader, labeller, (str(folder.out), str(folder.run)), ids, probabilities)
-        written: Sizes = rows.add(labels_of, job)
+        written: ClusterSizes = rows.add(label_shard, job)
+        components = labeller.components if isinstance(labeller, ComponentLabels) else None
         seconds = round(time.perf_counter() - started, 3)
-        result = replace(clustering, sizes=written.sizes, skipped=tuple(rows.skipped), seconds=seconds)
+        skipped = tuple(rows.skipped)
+        result = ShardedClustering(folder.out, rows.count, written.sizes, bound, passes, skipped, components, seconds)
         folder.finish(result.facts())
     return result
 
 
 def check_arguments(estimator: Any, columns: Any, ids: str | None, max_clusters: int | None, on_bad_shard: str) -> None:
-    """Before anything is started."""
+    """Raise errors that name the argument, before anything is started."""
     if on_bad_shard not in ("stop", "skip"):
         raise ValueError(f"on_bad_shard={on_bad_shard!r}: choose 'stop' or 'skip'")
     if isinstance(columns, str):
@@ -159,9 +202,9 @@ def check_arguments(estimator: Any, columns: Any, ids: str | None, max_clusters:
     if isinstance(estimator, InfiniteGaussianMixture):
         estimator.check_settings()
         if estimator.batch_rows is not None:
-            raise ValueError(f"batch_rows={estimator.batch_rows!r}: shards are gone through together; leave it out")
+            raise ValueError(f"batch_rows={estimator.batch_rows!r}: every pass reads all shards; omit it")
         if max_clusters is not None:
-            raise ValueError(f"max_clusters={max_clusters!r} is a model's: a mixture has max_components")
+            raise ValueError(f"max_clusters={max_clusters!r} applies to models: a mixture has max_components")
         return
     if not isinstance(estimator, MetaClusterer):
         raise TypeError(
@@ -171,44 +214,40 @@ def check_arguments(estimator: Any, columns: Any, ids: str | None, max_clusters:
     estimator.check_settings()
     estimator.search(max_clusters)
     if columns is not None:
-        raise ValueError("columns are for a mixture: a model knows the columns it was trained on; leave them out")
+        raise ValueError(f"columns={columns!r}: a model reads the columns it was trained on; omit it, or fit a mixture")
 
 
-def with_mixture(
-    mixture: InfiniteGaussianMixture, rows: ShardRows, folder: ShardRunFolder, max_clusters: int | None
-) -> tuple[Labeller, ShardedClustering]:
-    """Fit the mixture to all rows."""
+def fit_mixture(
+    mixture: InfiniteGaussianMixture, rows: ShardRows, folder: ShardRunFolder
+) -> tuple[MixtureLabels, float, int]:
+    """Fit the mixture to all rows; return its labeller, the bound and the number of passes."""
     mixture.fit(rows, state=folder.state, resume=True)
-    clustering = ShardedClustering(
-        folder.out, rows.count, np.empty(0, np.int64), mixture.lower_bound_, mixture.n_iter_, ()
-    )
-    return MixtureLabels(*mixture.scoring()), clustering
+    return MixtureLabels(*mixture.scoring()), mixture.lower_bound_, mixture.n_iter_
 
 
-def with_model(
+def search_with_model(
     estimator: MetaClusterer, rows: ShardRows, folder: ShardRunFolder, max_clusters: int | None
-) -> tuple[Labeller, ShardedClustering]:
-    """Find the clusters as ``MetaClusterer.cluster`` does."""
+) -> tuple[ComponentLabels, float, int]:
+    """Find clusters as ``MetaClusterer.cluster`` does; return their labeller, the bound and the number of passes."""
+    estimator.save(folder.model)
     model, search = estimator.model_, estimator.search(max_clusters)
     settings = {**asdict(search), "model": fingerprint(estimator)}
 
-    def count(now: Components) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        found: Sizes = rows.add(labels_of, LabelsJob(rows.reader, ComponentLabels(now)))
-        return found.sizes, found.first
+    def count(components: Components) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        counted: ClusterSizes = rows.add(label_shard, LabelsJob(rows.reader, ComponentLabels(components)))
+        return counted.sizes, counted.first
 
     def save(state: FitState) -> None:
         save_state(folder.state, state, settings)
 
     state = load_state(folder.state, settings, FAMILIES[model.config.components])
-    found = find_clusters(model, rows, search, count, Run(state, save, rows.told))
+    found = find_clusters(model, rows, search, count, Run(state, save, rows.report))
     warn_if_all_are_used(len(found.components.weights), search.max_clusters, rows.count)
-    empty = np.empty(0, np.int64)
-    clustering = ShardedClustering(folder.out, rows.count, empty, found.bound, found.passes, (), found.components)
-    return ComponentLabels(found.components), clustering
+    return ComponentLabels(found.components), found.bound, found.passes
 
 
 def fingerprint(estimator: MetaClusterer) -> str:
-    """Of the weights, and of how rows are prepared."""
+    """Return a hash of the weights and of the preparation of rows."""
     digest = hashlib.sha256()
     described = {key: value for key, value in estimator.description().items() if key != "estimator"}
     digest.update(json.dumps(described, sort_keys=True).encode())

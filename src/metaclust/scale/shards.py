@@ -1,4 +1,4 @@
-"""Shards, the .npy or .parquet files of a folder, and how workers read them."""
+"""Shards, which are .npy or .parquet files, and how workers read them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Shard:
 
 
 @dataclass(frozen=True)
-class Bad:
+class BadShard:
     """A shard that cannot be read, and the reason."""
 
     shard: str
@@ -56,7 +56,7 @@ class Reader(Protocol):
 
 @dataclass(frozen=True)
 class Numbers:
-    """Reads the rows as they are."""
+    """Reads numeric rows without encoding them."""
 
     columns: tuple[str, ...] | None = None
     """Columns of .parquet files; None for all but the ids."""
@@ -65,8 +65,8 @@ class Numbers:
     def header(self, path: Path) -> tuple[int, int | None]:
         stream = self.stream(path)
         if isinstance(stream, NpyStream):
-            rows, width = stream.mapped().shape
-            return rows, width
+            rows, columns = stream.mapped().shape
+            return rows, columns
         return stream.count() or 0, len(stream.scan().collect_schema()) if isinstance(stream, ParquetStream) else None
 
     def stream(self, path: Path) -> RowStream:
@@ -145,32 +145,32 @@ def shard_paths(shards: Any) -> list[Path]:
 
 def read_headers(
     paths: Sequence[Path], reader: Reader, ids: str | None = None
-) -> tuple[list[Shard], list[Bad], int | None]:
+) -> tuple[list[Shard], list[BadShard], int | None]:
     """Return the shards that can be opened, those that cannot, and the number of columns; empty ones are omitted."""
     if ids is not None and any(path.suffix.lower() == ".npy" for path in paths):
         raise ValueError(f"ids={ids!r}: .npy shards have no column names; omit it, labels have shard and row")
-    good, bad, before, width = [], [], 0, None
+    good, bad, before, columns = [], [], 0, None
     for path in paths:
         try:
             with named(path):
-                rows, wide = reader.header(path)
+                rows, own_columns = reader.header(path)
                 if ids is not None:
                     ParquetStream(path).check(ids)
         except DataError as error:
-            bad.append(Bad(path.name, str(error)))
+            bad.append(BadShard(path.name, str(error)))
             continue
         if rows:
-            width = wide if width is None else width
+            columns = own_columns if columns is None else columns
             good.append(Shard(str(path), rows, before))
             before += rows
-    return good, bad, width
+    return good, bad, columns
 
 
 @contextmanager
 def named(path: Path) -> Iterator[None]:
-    """Turn any error of a shard into a DataError that names it."""
+    """Turn errors of reading a shard into a DataError that names it."""
     try:
         yield
     except (DataError, OSError, pl.exceptions.PolarsError) as error:
-        words = str(error).split("\n")[0]
-        raise DataError(words if path.name in words else f"{path}: {words}") from error
+        message = str(error).split("\n")[0]
+        raise DataError(message if path.name in message else f"{path}: {message}") from error

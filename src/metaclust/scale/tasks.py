@@ -1,8 +1,7 @@
-"""What a worker does with a shard, and how what it gives adds up. The work itself is in ``mixture`` and ``data``."""
+"""The tasks of a worker: survey a shard, sum its statistics, write its labels; their results add up."""
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from metaclust._util.files import replacing
 from metaclust.data.rows import DataError
 from metaclust.data.streams import ParquetStream, in_blocks
 from metaclust.data.survey import PartialSurvey, survey_part
@@ -24,40 +24,40 @@ from metaclust.mixture.families import Family
 from metaclust.mixture.fit import WeightedRows
 from metaclust.mixture.streaming import sum_blocks
 from metaclust.mixture.threads import over_blocks
-from metaclust.scale.shards import Bad, Reader, Shard, named
+from metaclust.scale.shards import BadShard, Reader, Shard, named
 
 
 @dataclass(frozen=True)
-class LookJob:
+class SurveyJob:
     """The first pass: see :func:`metaclust.data.survey.survey_part`."""
 
     reader: Reader
     most: int
     seed: int
-    width: int | None
+    columns: int | None
 
 
 @dataclass(frozen=True)
-class Looked:
-    """What shards add to the survey, and those that cannot be read."""
+class ShardSurvey:
+    """The survey of some shards, without those that cannot be read."""
 
-    look: PartialSurvey | None
-    bad: tuple[Bad, ...] = ()
+    part: PartialSurvey | None
+    bad: tuple[BadShard, ...] = ()
 
-    def __add__(self, other: Looked) -> Looked:
-        both = [part for part in (self.look, other.look) if part is not None]
-        return Looked(both[0] + both[1] if len(both) == 2 else both[0] if both else None, self.bad + other.bad)
+    def __add__(self, other: ShardSurvey) -> ShardSurvey:
+        both = [part for part in (self.part, other.part) if part is not None]
+        return ShardSurvey(both[0] + both[1] if len(both) == 2 else both[0] if both else None, self.bad + other.bad)
 
 
-def look_at(job: LookJob, shard: Shard) -> Looked:
+def survey_shard(job: SurveyJob, shard: Shard) -> ShardSurvey:
     path = Path(shard.path)
     try:
         with named(path):
-            seen = survey_part(job.reader.stream(path), None, job.most, job.seed, job.width, shard.before)
-            check_count(seen.rows, shard)
+            part = survey_part(job.reader.stream(path), None, job.most, job.seed, job.columns, shard.before)
+            check_count(part.rows, shard)
     except DataError as error:
-        return Looked(None, (Bad(shard.name, str(error)),))
-    return Looked(seen)
+        return ShardSurvey(None, (BadShard(shard.name, str(error)),))
+    return ShardSurvey(part)
 
 
 def check_count(rows: int, shard: Shard) -> None:
@@ -67,10 +67,10 @@ def check_count(rows: int, shard: Shard) -> None:
 
 @dataclass(frozen=True)
 class SumsJob:
-    """A pass: see :func:`metaclust.mixture.streaming.sum_blocks`."""
+    """A pass of inference: see :func:`metaclust.mixture.streaming.sum_blocks`."""
 
     reader: Reader
-    width: int
+    columns: int
     family: Family
     transform: Map
     weights: Tensor
@@ -78,28 +78,28 @@ class SumsJob:
 
 
 @dataclass(frozen=True)
-class Summed:
-    """What shards add, and their number of rows."""
+class ShardSums:
+    """The statistics of some shards, and their number of rows."""
 
     sums: BlockSums
     rows: int
 
-    def __add__(self, other: Summed) -> Summed:
-        return Summed(self.sums + other.sums, self.rows + other.rows)
+    def __add__(self, other: ShardSums) -> ShardSums:
+        return ShardSums(self.sums + other.sums, self.rows + other.rows)
 
 
-def sums_of(job: SumsJob, shard: Shard) -> Summed:
+def sum_shard(job: SumsJob, shard: Shard) -> ShardSums:
     path = Path(shard.path)
     with named(path):
-        blocks = WeightedRows(job.reader.stream(path), job.width).blocks(block_size(len(job.weights)))
+        blocks = WeightedRows(job.reader.stream(path), job.columns).blocks(block_size(len(job.weights)))
         sums, rows = sum_blocks(blocks, job.family, job.transform, job.weights, job.dtype)
         check_count(rows, shard)
-    return Summed(sums, rows)
+    return ShardSums(sums, rows)
 
 
 @runtime_checkable
 class Labeller(Protocol):
-    """Gives rows their clusters, a block after another: labels, and probabilities if asked, else how sure or None."""
+    """Labels rows block by block: yields labels, and probabilities if requested, else confidences or None."""
 
     @property
     def clusters(self) -> int: ...
@@ -108,7 +108,7 @@ class Labeller(Protocol):
 
 @dataclass(frozen=True)
 class MixtureLabels:
-    """By the score weights, in float64, as ``InfiniteGaussianMixture.predict`` does."""
+    """Labels by a mixture's score weights, in float64, like ``InfiniteGaussianMixture.predict``."""
 
     family: Family
     transform: Map
@@ -131,7 +131,7 @@ class MixtureLabels:
 
 @dataclass(frozen=True)
 class ComponentLabels:
-    """By the components, as ``Clustering.assign`` does."""
+    """Labels by the components of a clustering, like ``Clustering.assign``."""
 
     components: Components
 
@@ -142,71 +142,69 @@ class ComponentLabels:
     def __call__(self, blocks: Iterator[Tensor], probabilities: bool) -> Iterator[tuple[Any, Any]]:
         for x in blocks:
             if probabilities:
-                chances = self.components.probabilities(x.numpy())
-                yield chances.argmax(1), chances
+                probability = self.components.probabilities(x.numpy())
+                yield probability.argmax(1), probability
             else:
                 yield self.components.assigned(x.numpy())
 
 
 @dataclass(frozen=True)
 class LabelsJob:
-    """The last pass: the labels of each shard as a .parquet file of its name; without ``out`` they are only counted."""
+    """The last pass: write the labels of each shard to a .parquet file; without ``out``, only count them."""
 
     reader: Reader
     labeller: Labeller
     out: tuple[str, str] | None = None
-    """Where to, and a folder beside it for files that are not finished."""
+    """The folder of the labels, and a folder on the same file system for unfinished files."""
     ids: str | None = None
     probabilities: bool = False
 
 
 @dataclass(frozen=True)
-class Sizes:
-    """How many rows of shards are in each cluster, and the first of them among all rows."""
+class ClusterSizes:
+    """The number of rows of some shards in each cluster, and the index of the first among all rows."""
 
     sizes: NDArray[np.int64]
     first: NDArray[np.int64]
 
-    def __add__(self, other: Sizes) -> Sizes:
-        return Sizes(self.sizes + other.sizes, np.minimum(self.first, other.first))
+    def __add__(self, other: ClusterSizes) -> ClusterSizes:
+        return ClusterSizes(self.sizes + other.sizes, np.minimum(self.first, other.first))
 
 
-NONE = np.iinfo(np.int64).max
+NO_ROW = np.iinfo(np.int64).max
 """The first row of a cluster without rows."""
 
 
-def labels_of(job: LabelsJob, shard: Shard) -> Sizes:
+def label_shard(job: LabelsJob, shard: Shard) -> ClusterSizes:
     path = Path(shard.path)
     with named(path):
         blocks = in_blocks(job.reader.stream(path).arrays(), block_size(job.labeller.clusters))
         labels = np.empty(shard.rows, np.int64)
-        chances, rows = [], 0
-        for found, probable in job.labeller(blocks, job.probabilities):
+        confidences, rows = [], 0
+        for found, confidence in job.labeller(blocks, job.probabilities):
             check_count(max(shard.rows, rows + len(found)), shard)
             labels[rows : rows + len(found)] = found
             rows += len(found)
-            if job.out is not None and probable is not None:
-                chances.append(probable)
+            if job.out is not None and confidence is not None:
+                confidences.append(confidence)
         check_count(rows, shard)
         if job.out is not None:
-            write_labels(*job.out, path, job.ids, labels, np.concatenate(chances) if chances else None)
+            write_labels(*job.out, path, job.ids, labels, np.concatenate(confidences) if confidences else None)
     sizes, first = sizes_of(labels, job.labeller.clusters)
-    return Sizes(sizes, np.where(sizes > 0, shard.before + first, NONE))
+    return ClusterSizes(sizes, np.where(sizes > 0, shard.before + first, NO_ROW))
 
 
 def write_labels(
-    out: str, beside: str, path: Path, ids: str | None, labels: NDArray[np.int64], chances: NDArray[Any] | None
+    out: str, beside: str, path: Path, ids: str | None, labels: NDArray[np.int64], confidence: NDArray[Any] | None
 ) -> None:
-    """Beside the target, then moved into place."""
+    """Write the labels of a shard; ``confidence`` is one value per row, or one per row and cluster."""
     columns: dict[str, Any] = {"shard": pl.repeat(path.name, len(labels), eager=True), "row": np.arange(len(labels))}
     if ids is not None:
         columns["id"] = ParquetStream(path).column(ids)
     columns["cluster"] = labels
-    if chances is not None:
-        columns["confidence"] = chances if chances.ndim == 1 else chances.max(1)
-        if chances.ndim == 2:
-            columns["probabilities"] = pl.Series(chances, dtype=pl.Array(pl.Float64, chances.shape[1]))
-    name = f"{path.stem}.parquet"
-    with tempfile.TemporaryDirectory(dir=beside, prefix=f"{name}.") as place:
-        pl.DataFrame(columns).write_parquet(Path(place) / name)
-        (Path(place) / name).replace(Path(out) / name)
+    if confidence is not None:
+        columns["confidence"] = confidence if confidence.ndim == 1 else confidence.max(1)
+        if confidence.ndim == 2:
+            columns["probabilities"] = pl.Series(confidence, dtype=pl.Array(pl.Float64, confidence.shape[1]))
+    with replacing(Path(out) / f"{path.stem}.parquet", beside) as unfinished:
+        pl.DataFrame(columns).write_parquet(unfinished)

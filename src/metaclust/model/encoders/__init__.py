@@ -1,4 +1,4 @@
-"""The encoders f_Z, by name: which of them there are, and which one suits a model's rows."""
+"""The encoders f_Z, by name and by the shape of the rows they take."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ ENCODERS: dict[str, tuple[type[VectorEncoder] | type[ImageEncoder] | type[Residu
     "network": (VectorEncoder, ImageEncoder),
     "residual": (ResidualEncoder,),
 }
-"""For each name that ``ModelConfig.encoder`` may have, the encoders that differ in the rows they take."""
+"""The encoder classes of each value of ``ModelConfig.encoder``; they differ in the number of axes of a row (AXES)."""
 
 
 def new_encoder(config: ModelConfig) -> nn.Module:
-    """Return the encoder that a configuration asks for, with initial weights."""
+    """Return the encoder of a configuration, with initial weights."""
     if config.encoder not in ENCODERS:
         raise ValueError(f"encoder={config.encoder!r}: choose one of {tuple(ENCODERS)}")
     for kind in ENCODERS[config.encoder]:
         if len(config.input_shape) == kind.AXES:
             return kind.of(config)
     raise ValueError(
-        f"encoder={config.encoder!r} does not take rows of input_shape={config.input_shape}: it is for vectors; images "
-        "need encoder='network'"
+        f"encoder={config.encoder!r} does not take rows of input_shape={config.input_shape}: use encoder='network' for "
+        "images"
     )

@@ -1,4 +1,4 @@
-"""The encoder of images, and the decoder that mirrors it."""
+"""The image encoder, and the decoder that mirrors it."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 class ImageEncoder(nn.Module):
-    """f_Z for images: four blocks of 3x3 convolutions, each halving the image, then the three layers.
+    """f_Z for images: four blocks of 3x3 convolutions, each halving the image, then three linear layers.
 
-    The paper names neither normalisation nor pooling: each block normalises over the batch, and halves by a
-    stride (``strided``) or by max pooling. uint8 images are scaled to [0, 1]; the layout is channels-last.
+    The paper specifies neither normalisation nor pooling: each block uses batch normalisation, and halves with a stride
+    (``strided``) or max pooling. uint8 images are scaled to [0, 1]; the memory format is channels-last.
     """
 
     AXES = 3
@@ -65,7 +65,7 @@ class ImageEncoder(nn.Module):
 
 
 class ImageDecoder(nn.Module):
-    """The encoder of images the other way round: (rows, S) -> (rows, channels, height, width), before a sigmoid."""
+    """Mirrors the image encoder: (rows, S) -> (rows, channels, height, width), as logits."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class ImageDecoder(nn.Module):
         self.network = feed_forward(representation, math.prod(self.first), hidden, dropout)
         blocks: list[nn.Module] = []
         for i in (4, 3, 2, 1):
-            # Twice the size, or one less where halving rounded up.
+            # Twice the size, or one less if halving rounded up.
             odd = tuple(larger - (2 * smaller - 1) for larger, smaller in zip(sizes[i - 1], sizes[i], strict=True))
             outputs = filters if i > 1 else channels
             blocks.append(nn.ConvTranspose2d(filters, outputs, 3, stride=2, padding=1, output_padding=odd, bias=i == 1))

@@ -1,4 +1,4 @@
-"""The encoder of embeddings: principal components, changed a little."""
+"""The residual encoder: principal components plus a learned correction."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from metaclust.data.sparse import SparseRows
-from metaclust.model.layers import DroppedReLU, dropped
+from metaclust.model.layers import ReLUDropout, new_dropout
 
 if TYPE_CHECKING:
     from metaclust.model.config import ModelConfig
 
 
 class ResidualEncoder(nn.Module):
-    """f_Z for vectors that are good already, as sentence embeddings are: principal components, changed a little.
+    """f_Z for vectors that are good representations already, such as sentence embeddings.
 
-    At the start it is the projection on the first S principal components (see :meth:`fit`) times a scale; the network
-    that is added starts at zero. With ``unit`` rows are brought to length one before and after.
+    It is the projection on the first S principal components (see :meth:`fit`), times a scale, plus a network that is
+    zero at initialisation. With ``unit``, rows are normalised to unit length before and after the correction.
     """
 
     AXES = 1
@@ -30,18 +30,18 @@ class ResidualEncoder(nn.Module):
     projection: Tensor
 
     def __init__(
-        self, width: int, representation: int, hidden: int = 256, dropout: float = 0.3, unit: bool = True
+        self, n_features: int, representation: int, hidden: int = 256, dropout: float = 0.3, unit: bool = True
     ) -> None:
         super().__init__()
-        self.register_buffer("mean", torch.zeros(width))
-        self.register_buffer("projection", torch.eye(width)[:, :representation].clone())
+        self.register_buffer("mean", torch.zeros(n_features))
+        self.register_buffer("projection", torch.eye(n_features)[:, :representation].clone())
         self.unit = unit
-        # Distances of unit vectors are at most 2: this lets the prototypical loss tell near from far at the start.
+        # Distances of unit vectors are at most 2: the scale lets the prototypical loss distinguish near from far.
         self.log_scale = nn.Parameter(torch.tensor(math.log(4.5) if unit else 0.0))
         self.network = nn.Sequential(
-            dropped(dropout),
+            new_dropout(dropout),
             nn.Linear(representation, hidden),
-            DroppedReLU(dropout),
+            ReLUDropout(dropout),
             nn.Identity(),
             nn.Linear(hidden, representation),
         )
@@ -54,16 +54,16 @@ class ResidualEncoder(nn.Module):
 
     @torch.no_grad()
     def fit(self, x: Tensor | SparseRows, seed: int = 0) -> None:
-        """Take mean and principal components from rows; without ``unit`` the scale, too."""
+        """Set the mean and principal components from rows; without ``unit``, the scale as well."""
         from sklearn.decomposition import PCA
 
-        thin = isinstance(x, SparseRows)
+        sparse = isinstance(x, SparseRows)
         rows = x.array if isinstance(x, SparseRows) else x.cpu().numpy()
-        # There are no more components than rows; those that are missing stay zero.
-        components = min(self.projection.shape[1], len(x) - 1, x.shape[1] - thin)
+        # Components beyond the number of rows stay zero.
+        components = min(self.projection.shape[1], len(x) - 1, x.shape[1] - sparse)
         if components < 1:
             return
-        pca = PCA(components, svd_solver="arpack" if thin else "auto", random_state=seed)
+        pca = PCA(components, svd_solver="arpack" if sparse else "auto", random_state=seed)
         projected = pca.fit_transform(rows)
         self.mean.copy_(torch.from_numpy(pca.mean_))
         self.projection.zero_()
@@ -71,7 +71,7 @@ class ResidualEncoder(nn.Module):
         if not self.unit:
             self.log_scale.fill_(-0.5 * math.log(max(float(projected.var()), 1e-12)))
 
-    def forward(self, x: Float[Tensor, "rows width"]) -> Float[Tensor, "rows s"]:
+    def forward(self, x: Float[Tensor, "rows features"]) -> Float[Tensor, "rows s"]:
         start = (x - self.mean) @ self.projection
         if self.unit:
             start = functional.normalize(start, dim=-1)

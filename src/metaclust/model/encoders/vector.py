@@ -1,4 +1,4 @@
-"""The encoder of vectors: a free network."""
+"""The vector encoder: a feed-forward network."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 
 
 class VectorEncoder(nn.Module):
-    """f_Z for vectors: (rows, width) -> (rows, S)."""
+    """f_Z for vectors: (rows, features) -> (rows, S)."""
 
     AXES = 1
 
-    def __init__(self, width: int, representation: int = 10, hidden: int = 256, dropout: float = 0.1) -> None:
+    def __init__(self, n_features: int, representation: int = 10, hidden: int = 256, dropout: float = 0.1) -> None:
         super().__init__()
-        self.network = feed_forward(width, representation, hidden, dropout)
+        self.network = feed_forward(n_features, representation, hidden, dropout)
 
     @classmethod
     def of(cls, config: ModelConfig) -> VectorEncoder:
         return cls(config.input_shape[0], config.representation, config.hidden, config.dropout)
 
-    def forward(self, x: Float[Tensor, "rows width"]) -> Float[Tensor, "rows s"]:
+    def forward(self, x: Float[Tensor, "rows features"]) -> Float[Tensor, "rows s"]:
         z: Tensor = self.network(x)
         return z
