@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from metaclust.training.evaluation import Evaluation, evaluate
     from metaclust.training.loop import train
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 WHERE = {
     "metaclust.training.augmentation": ("ImageAugmentation",),

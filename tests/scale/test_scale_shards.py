@@ -3,6 +3,7 @@
 import os
 import runpy
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import reduce
 from itertools import pairwise
 from operator import add
