@@ -43,7 +43,7 @@ from metaclust.model.config import ModelConfig, Preset
 from metaclust.training.augmentation import ImageAugmentation
 from metaclust.training.config import TrainingConfig
 from metaclust.training.episodes import Task, TaskSampler
-from metaclust.training.recipe import EncoderChoice, Recipe, learn
+from metaclust.training.recipe import Recipe, learn
 from metaclust.training.settings import check_settings
 
 VALIDATION_TASKS = 40
@@ -155,7 +155,7 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         text: TextAs = "tfidf",
         embedding_model: str | None = None,
         preset: Preset = "default",
-        encoder: EncoderChoice = "auto",
+        encoder: str = "auto",
         choose: Literal["auto", "learned", "bound"] = "auto",
         choice_tasks: int = CHOICE_TASKS,
         representation: int | None = None,

@@ -24,6 +24,10 @@ ALL_UP_TO = 12
 class LearnedStart:
     """The assignments of the task network (f_U, g_U, f_R), soft, whatever numbers are asked for."""
 
+    @classmethod
+    def for_model(cls, model: ClusteringModel, restarts: int) -> LearnedStart | None:
+        return cls() if model.config.learned_start else None
+
     @torch.no_grad()
     def __call__(
         self, model: ClusteringModel, sample: Sample, numbers: Sequence[int], generator: np.random.Generator
@@ -38,6 +42,10 @@ class LearnedStart:
 class WardStarts:
     """Labels by Ward's method, one for each number of clusters, from one tree."""
 
+    @classmethod
+    def for_model(cls, model: ClusteringModel, restarts: int) -> WardStarts:
+        return cls()
+
     def __call__(
         self, model: ClusteringModel, sample: Sample, numbers: Sequence[int], generator: np.random.Generator
     ) -> list[Initial]:
@@ -50,6 +58,10 @@ class KMeansPlusPlusStarts:
 
     restarts: int = 1
 
+    @classmethod
+    def for_model(cls, model: ClusteringModel, restarts: int) -> KMeansPlusPlusStarts:
+        return cls(restarts)
+
     def __call__(
         self, model: ClusteringModel, sample: Sample, numbers: Sequence[int], generator: np.random.Generator
     ) -> list[Initial]:
@@ -57,11 +69,12 @@ class KMeansPlusPlusStarts:
         return [Initial(in_order(labels)) for labels in every]
 
 
-INITIALISERS: dict[str, Callable[[], Initialiser]] = {
-    "learned": LearnedStart,
-    "ward": WardStarts,
-    "k-means++": KMeansPlusPlusStarts,
+INITIALISERS: dict[str, Callable[[ClusteringModel, int], Initialiser | None]] = {
+    "ward": WardStarts.for_model,
+    "k-means++": KMeansPlusPlusStarts.for_model,
+    "learned": LearnedStart.for_model,
 }
+"""The starts of a default prediction: from a model and the number of restarts, or None where the model has no such."""
 
 
 def initial_assignments(

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metaclust.inference.initialise import (
+    INITIALISERS,
     KMeansPlusPlusStarts,
     LearnedStart,
-    WardStarts,
     candidate_numbers,
     initial_assignments,
     untried_near,
@@ -125,9 +125,8 @@ def pipeline_for(model: ClusteringModel, search: Search | None = None) -> Pipeli
     if not config.learn_prior or config.inference != "vb":
         rows = None if config.inference == "em" else search.effective_rows
         return paper_pipeline(search.restarts or PAPER_STARTS, effective_rows=rows)
-    starts: tuple[Initialiser, ...] = (WardStarts(), KMeansPlusPlusStarts(search.restarts or 1))
-    if config.learned_start:
-        starts = (*starts, LearnedStart())
+    possible = [make(model, search.restarts or 1) for make in INITIALISERS.values()]
+    starts = tuple(start for start in possible if start is not None)
     choose = search.choose
     if choose == "auto":
         choose = "bound" if model.choice is None else "learned"

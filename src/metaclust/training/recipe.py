@@ -32,8 +32,6 @@ from metaclust.training.runs import Run
 
 log = logging.getLogger("metaclust")
 
-EncoderChoice = Literal["auto", "network", "residual"]
-
 STEPS = {"network": (1000, 300), "residual": (600, 200)}
 """By encoder: steps of the pretraining and on the continuous ARI, where none are given."""
 RESIDUAL_WIDTH = 128
@@ -61,7 +59,7 @@ class Recipe:
     training: TrainingConfig
     """Its steps are those of the network encoder where none are given below."""
     device: torch.device
-    encoder: EncoderChoice = "auto"
+    encoder: str = "auto"
     representation: int | None = None
     """S of a residual encoder; None for as many columns as there are, at most ``RESIDUAL_WIDTH``."""
     choose: Literal["auto", "learned", "bound"] = "auto"
@@ -76,7 +74,7 @@ class Recipe:
 
     def training_for(self, encoder: str) -> TrainingConfig:
         """Return the settings of training with the steps that were given, or those that suit the encoder."""
-        pretrain, steps = STEPS[encoder]
+        pretrain, steps = STEPS.get(encoder, STEPS["network"])
         pretrain = pretrain if self.pretrain_steps is None else self.pretrain_steps
         steps = steps if self.steps is None else self.steps
         every = max(1, min(250, steps // 4))
@@ -242,7 +240,7 @@ def unseen(model: ClusteringModel, sampler: TaskSampler, categories: NDArray[np.
     return Unseen(model.transform(x).double().cpu().numpy(), y, model)
 
 
-def choose_encoder(recipe: Recipe, decide: Callable[[str], None]) -> Literal["network", "residual"]:
+def choose_encoder(recipe: Recipe, decide: Callable[[str], None]) -> str:
     """Choose by how well Ward's method, given the number, finds the validation categories with either encoder."""
     if len(recipe.model.input_shape) != 1:
         if recipe.encoder == "residual":
@@ -251,7 +249,6 @@ def choose_encoder(recipe: Recipe, decide: Callable[[str], None]) -> Literal["ne
     if recipe.encoder != "auto":
         decide(f"The encoder is {recipe.encoder!r}, as requested.")
         return recipe.encoder
-    chosen: Literal["network", "residual"]
     if not recipe.validation:
         chosen = "residual" if of_unit_length(recipe.sampler.x) else "network"
         lengths = "unit length, as embeddings have" if chosen == "residual" else "different lengths"

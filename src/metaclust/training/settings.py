@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from metaclust._util.checks import check_count, check_seed
+from metaclust.model.encoders import ENCODERS
 from metaclust.training.config import TrainingConfig
 
 
@@ -24,7 +25,7 @@ def check_settings(settings: Mapping[str, Any]) -> None:
         value = settings[name]
         if not isinstance(value, int | float | np.number) or not 0 <= value <= most:
             raise ValueError(f"{name}={value!r}: it must be at least 0 and at most {most}")
-    for name, allowed in (("encoder", ("auto", "network", "residual")), ("choose", ("auto", "learned", "bound"))):
+    for name, allowed in (("encoder", ("auto", *ENCODERS)), ("choose", ("auto", "learned", "bound"))):
         if settings[name] not in allowed:
             raise ValueError(f"{name}={settings[name]!r}: choose one of {allowed}")
     if settings["augment"] not in ("auto", "turn", True, False):
