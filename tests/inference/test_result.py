@@ -421,7 +421,7 @@ def test_a_strangers_file_runs_no_code(tmp_path, load):
 @pytest.mark.parametrize("cluster", [-1, 5, 99])
 def test_a_cluster_that_is_not_there_is_named(clustering, cluster):
     for method in (clustering.typical, clustering.least_sure):
-        with pytest.raises(ValueError, match=f"^cluster={cluster}: there are the clusters 0 to 4$"):
+        with pytest.raises(ValueError, match=f"^cluster={cluster}: clusters are numbered 0 to 4$"):
             method(cluster)
 
 

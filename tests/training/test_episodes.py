@@ -195,6 +195,22 @@ def test_augmentation_is_told_the_category_of_each_row_and_draws_by_step():
     assert not torch.equal(drawn.batch(5).x[:20] % 1, batch.x[:20] % 1)
 
 
+def test_the_repr_of_a_task_counts_its_rows_and_categories():
+    task = Task(np.arange(1000), np.repeat([0, 1], 500), np.array([3, 8]))
+    assert repr(task) == "Task(1000 rows, 2 categories)"
+
+
+def test_the_repr_of_a_batch_gives_its_shape():
+    task = Task(np.arange(90), np.zeros(90, dtype=np.int64), np.array([3]))
+    assert repr(collate(torch.zeros(90, 7), [task, task])) == "Batch(2 tasks, x of shape (180, 7))"
+
+
+def test_the_repr_of_a_sampler_gives_its_settings():
+    assert repr(sampler(rows=(2, 6), seed=3)) == (
+        "TaskSampler(96 rows, 12 categories, n_categories=(2, 5), rows=(2, 6), imbalanced=False, tasks=4, seed=3)"
+    )
+
+
 X = torch.zeros(12, 2)
 Y = np.repeat(np.arange(4), 3)
 WRONG = {

@@ -1,7 +1,7 @@
-"""What is learned of categories besides their representations: how wide they are, how far apart, how to select.
+"""Calibration on unseen categories: the prior over their means and variances, and the learned selector.
 
-An encoder separates the categories it was trained on better than new ones. So all of this is learned from categories
-that the encoder has not seen: those that were held out, or each fold of them with an encoder trained on the others.
+An encoder separates the categories it was trained on better than new ones. Calibration therefore uses categories that
+the encoder has not seen: a held-out set, or each fold of the categories with an encoder trained on the others.
 """
 
 from __future__ import annotations
@@ -23,27 +23,28 @@ from metaclust.model.clustering_model import ClusteringModel
 from metaclust.model.selector import SelectorNetwork
 
 PRIOR_ROWS = 100
-"""As how many rows of a cluster the expected width counts: categories of one kind are about equally wide, and a mixture
-of many columns takes chance for narrowness."""
+"""The expected variance counts as this many rows of a cluster: categories of one kind have similar variances, and with
+many columns a mixture mistakes chance for a small variance."""
 CHOICE_TASKS = 250
+"""The number of tasks from which the selector is learned."""
 MOST_ROWS = 1200
 MOST_CATEGORIES = 60
-"""Of a task from which the choice is learned."""
+"""The limits of such a task."""
 EVEN, UNEVEN = 0.6, 0.2
-"""The shares of tasks whose categories have the same size, and similar sizes; in the others one may have forty times as
-many rows as another. Of the even ones more is to be learned: in the others a few large categories decide the ARI."""
+"""The shares of tasks whose categories have equal sizes, and similar sizes; in the others one may have forty times as
+many rows as another. Even tasks teach more: in the others a few large categories determine the ARI."""
 ALIKE = 0.3
-"""The share of tasks whose categories are neighbours of each other, as the letters of one alphabet are."""
+"""The share of tasks with neighbouring categories, like the letters of one alphabet."""
 OTHER = 0.25
-"""The share of tasks that are made unlike those of the known categories, see :func:`other_task`."""
+"""The share of tasks that are altered to differ from those of the known categories: see :func:`other_task`."""
 NEARER, LARGER = 0.4, 0.35
-"""In these: to what share of their distance, at the least, categories move together; and by how much, in the logarithm,
-all of it grows or shrinks."""
+"""In these tasks: the smallest factor on the distances between categories, and the standard deviation of the log
+scale."""
 
 
 @dataclass(frozen=True, eq=False)
 class Unseen:
-    """Rows of categories, represented by a model that has not seen these categories."""
+    """The representations of rows, by a model that was not trained on their categories."""
 
     z: NDArray[np.float64]
     y: NDArray[np.int64]
@@ -51,20 +52,23 @@ class Unseen:
 
     @cached_property
     def centres(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """The categories, and the mean of each."""
+        """The categories in order, and the mean of each."""
         return centres_of(self.z, self.y)
 
 
 def centres_of(z: NDArray[np.float64], y: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Return the categories in order, and the mean of each."""
-    categories, place = np.unique(y, return_inverse=True)
-    order = np.argsort(place, kind="stable")
-    sums = np.add.reduceat(z[order], np.searchsorted(place[order], np.arange(len(categories))))
-    return categories, sums / np.bincount(place)[:, None]
+    categories, index = np.unique(y, return_inverse=True)
+    order = np.argsort(index, kind="stable")
+    sums = np.add.reduceat(z[order], np.searchsorted(index[order], np.arange(len(categories))))
+    return categories, sums / np.bincount(index)[:, None]
 
 
 def calibrated_prior(parts: Sequence[Unseen], prior_rows: float = PRIOR_ROWS) -> dict[str, float]:
-    """Precision of the means, shape and rate of the components' precisions, by the moments of categories."""
+    """Return the prior that matches the moments of the categories.
+
+    It is the precision of the means, and the shape and rate of the precisions of the components.
+    """
     within, between = [], []
     for part in parts:
         categories, centres = part.centres
@@ -73,8 +77,8 @@ def calibrated_prior(parts: Sequence[Unseen], prior_rows: float = PRIOR_ROWS) ->
             rows = part.z[part.y == category]
             if len(rows) > 1:
                 within.append(rows.var(0, ddof=1).mean())
-    width = parts[0].z.shape[1]
-    shape = prior_rows * width / 2
+    columns = parts[0].z.shape[1]
+    shape = prior_rows * columns / 2
     variance = max(float(np.mean(within)), 1e-12) if within else 1.0
     return {"mean_precision": 1 / max(float(np.mean(between)), 1e-12), "shape": shape, "rate": shape * variance}
 
@@ -87,7 +91,7 @@ def learn_selector(
     seed: int = 0,
     advance: Callable[[], object] = lambda: None,
 ) -> SelectorNetwork:
-    """Learn to select among candidates from tasks of unseen categories; ``advance`` is called after each task."""
+    """Train a selector on tasks of unseen categories, calling ``advance`` after each task."""
     examples = []
     for number in range(tasks):
         generator = np.random.default_rng([seed, 0xC401CE, number])
@@ -101,21 +105,21 @@ def learn_selector(
 
 
 def draw_task(part: Unseen, generator: np.random.Generator) -> tuple[Sample, NDArray[np.int64]]:
-    """Draw a task of any kind: few or many categories and rows, of the same size or not."""
+    """Draw a task with few or many categories of equal or different sizes; return its rows and their categories."""
     categories, centres = part.centres
     most = min(len(categories), MOST_CATEGORIES)
     number = 1
     if most > 1 and generator.random() > 0.03:
-        # Half of them uniform in the logarithm: as many tasks of 2 to 4 categories as of 15 to 30.
-        few = int(np.exp(generator.uniform(np.log(2), np.log(most + 1))))
-        number = few if generator.random() < 0.5 else int(generator.integers(2, most, endpoint=True))
+        # Half are log-uniform: as many tasks have 2 to 4 categories as 15 to 30.
+        log_uniform = int(np.exp(generator.uniform(np.log(2), np.log(most + 1))))
+        number = log_uniform if generator.random() < 0.5 else int(generator.integers(2, most, endpoint=True))
     largest = min(200, max(6, MOST_ROWS // number))
     kind = generator.random()
     if kind < EVEN + UNEVEN:
-        # One size for all, or sizes within a factor of three of each other.
+        # Equal sizes, or sizes within a factor of three of each other.
         factor = 1 if kind < EVEN else 3**0.5
-        middle = generator.uniform(np.log(5), np.log(largest))
-        size = np.exp(middle + generator.uniform(-np.log(factor), np.log(factor), number)).clip(5)
+        log_size = generator.uniform(np.log(5), np.log(largest))
+        size = np.exp(log_size + generator.uniform(-np.log(factor), np.log(factor), number)).clip(5)
     else:
         size = np.exp(generator.uniform(np.log(5), np.log(largest), number))
     if generator.random() < ALIKE:
@@ -131,27 +135,27 @@ def draw_task(part: Unseen, generator: np.random.Generator) -> tuple[Sample, NDA
 
 
 def other_task(z: NDArray[np.float64], y: NDArray[np.int64], generator: np.random.Generator) -> NDArray[np.float64]:
-    """The rows of categories that lie nearer together, and of another scale.
+    """Return the rows with their categories moved closer together, and with another scale.
 
-    New categories may be more alike, wider or narrower than any of the known ones; a choice that has seen only these
-    takes many alike categories for one.
+    New categories may be more alike than the known ones, and vary more or less. A selector trained only on the known
+    ones mistakes many similar categories for one.
     """
     categories, centres = centres_of(z, y)
-    towards = 1 - generator.uniform(NEARER, 1)
-    nearer = z - towards * centres[np.searchsorted(categories, y)]
-    changed: NDArray[np.float64] = nearer * np.exp(LARGER * generator.normal())
-    return changed
+    shrinkage = 1 - generator.uniform(NEARER, 1)
+    closer = z - shrinkage * centres[np.searchsorted(categories, y)]
+    scaled: NDArray[np.float64] = closer * np.exp(LARGER * generator.normal())
+    return scaled
 
 
 def likely_numbers(y: NDArray[np.int64]) -> list[int]:
-    """Return the numbers of clusters that are tried in a task: more than there are categories may be asked for."""
+    """Return the numbers of clusters to try in a task, which may exceed its number of categories."""
     return candidate_numbers(min(len(y), max(10, round(1.5 * len(np.unique(y))) + 2)))
 
 
 def example_of(
     model: ClusteringModel, sample: Sample, y: NDArray[np.int64], effective_rows: float | None, seed: int
 ) -> Example:
-    """Return the features of a task's candidates, and the ARI of each."""
+    """Return the features and the ARI of each candidate of a task."""
     numbers = likely_numbers(y)
     pipeline = pipeline_for(model, Search(numbers[-1], effective_rows=effective_rows, choose="bound"))
     candidates = pipeline.candidates(model, sample, numbers, seed)
@@ -159,5 +163,5 @@ def example_of(
 
 
 def aris(y: NDArray[np.int64], clusterings: Sequence[NDArray[np.int64]]) -> NDArray[np.float64]:
-    """Return the adjusted Rand index of each clustering with the categories."""
+    """Return the adjusted Rand index of each clustering against the categories."""
     return adjusted_rand_indices([np.unique(y, return_inverse=True)[1], *clusterings])[0, 1:]

@@ -1,4 +1,4 @@
-"""What clustering gives back: the clusters, how sure each row is of its own, and a place for further rows."""
+"""The result of clustering: the clusters, the confidence of each row, and the assignment of further rows."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from metaclust.mixture.components import Components
 
 @dataclass(frozen=True)
 class Start:
-    """Where one of the starts of the inference ended: how many clusters, and the bound of the evidence."""
+    """The outcome of one start of the inference: its number of clusters and its evidence lower bound."""
 
     clusters: int
     bound: float
     score: float | None = None
-    """How good the learned choice thinks it is, where that chose: bounds at different weights do not compare."""
+    """The learned selector's score, if it chose: bounds computed with different weights are not comparable."""
 
 
 def label_scores(known: Sequence[str], labels: NDArray[np.int64]) -> dict[str, float]:
-    """ARI, NMI and ACC of clusters against known categories."""
+    """Return the ARI, NMI and ACC of clusters against known categories."""
     table = contingency_matrix(known, labels)
     return {
         "ari": float(adjusted_rand_score(known, labels)),
@@ -41,45 +41,67 @@ def label_scores(known: Sequence[str], labels: NDArray[np.int64]) -> dict[str, f
 
 @dataclass(frozen=True, eq=False)
 class Clustering:
-    """Clusters of rows, numbered from 0 by size."""
+    """The clusters of a set of rows, numbered from 0 in order of decreasing size.
+
+    Attributes
+    ----------
+    labels : ndarray of shape (rows,)
+        The most probable cluster of each row.
+    confidence : ndarray of shape (rows,)
+        The probability of that cluster.
+    representations : ndarray of shape (rows, S)
+        The rows as encoded by the model; these were clustered.
+    components : Components
+        The fitted mixture, one component for each cluster.
+    bound : float
+        The evidence lower bound: of two clusterings of the same rows, the one with the higher bound fits better.
+    starts : tuple of Start
+        The outcome of each start of the inference, including the best.
+    ids : list of str
+        The identifier of each row.
+    threshold : float
+        Confidence threshold: rows below it are marked unsure.
+    categories : list of str or None
+        The known category of each row, if there is one.
+    about : dict
+        How the clustering was made: data, model, settings, time.
+    rows : Rows or None
+        The rows themselves, if available; the report shows them.
+    model : MetaClusterer or None
+        The model that made the clustering.
+    """
 
     labels: NDArray[np.int64]
-    """The most probable cluster of each row."""
     confidence: NDArray[np.float64]
-    """How sure each row is of its cluster: the probability of it."""
     representations: NDArray[np.float32]
-    """(rows, S): what the model made of the rows, and what was clustered."""
     components: Components
     bound: float
-    """The evidence lower bound: of two clusterings of the same rows, the one with the higher bound fits better."""
     starts: tuple[Start, ...]
-    """Where each start of the inference ended, the best among them."""
     ids: list[str]
     threshold: float = 0.0
-    """Rows less sure of their cluster than this are marked unsure."""
     categories: list[str] | None = None
-    """The known category of each row, where there is one."""
     about: dict[str, Any] = field(default_factory=dict)
-    """How it was made: data, model, settings, time."""
     rows: Rows | None = None
-    """The rows themselves, where they are at hand: the report shows them."""
     model: Any = None
-    """The model that made it: a MetaClusterer."""
 
     @property
     def n_clusters(self) -> int:
+        """The number of clusters."""
         return len(self.components.weights)
 
     @property
     def weights(self) -> NDArray[np.float64]:
+        """The expected share of the rows in each cluster."""
         return self.components.weights
 
     @property
     def means(self) -> NDArray[np.float64]:
+        """The mean of each cluster, of shape (clusters, S)."""
         return self.components.means
 
     @property
     def precisions(self) -> NDArray[np.float64]:
+        """The precision of each cluster: a number, a vector or a matrix, depending on the components."""
         return self.components.precisions
 
     @property
@@ -89,12 +111,12 @@ class Clustering:
 
     @property
     def probabilities(self) -> NDArray[np.float64]:
-        """(rows, clusters); each row adds up to 1. Computed when it is asked for."""
+        """The probability of each cluster for each row, of shape (rows, clusters); computed on each access."""
         return self.components.probabilities(self.representations)
 
     @property
     def unsure(self) -> NDArray[np.bool_]:
-        """Rows whose confidence is below the threshold; they keep their most probable label."""
+        """Whether the confidence of each row is below the threshold; unsure rows keep their most probable label."""
         return self.confidence < self.threshold
 
     def __len__(self) -> int:
@@ -106,25 +128,49 @@ class Clustering:
         return f"Clustering of {len(self):,} rows in {self.n_clusters} clusters ({shown})"
 
     def typical(self, cluster: int, count: int = 10) -> NDArray[np.int64]:
-        """The rows of a cluster that are nearest to its mean, nearest first."""
+        """Return the indices of the rows of a cluster that are nearest to its mean, nearest first.
+
+        Parameters
+        ----------
+        cluster : int
+            The number of the cluster.
+        count : int, default=10
+            The largest number of rows to return.
+        """
         members = self._members(cluster)
         distance = np.square(self.representations[members] - self.means[cluster]).sum(1)
         return members[np.argsort(distance, kind="stable")[:count]]
 
     def least_sure(self, cluster: int, count: int = 10) -> NDArray[np.int64]:
-        """The rows of a cluster that are least sure of it, least sure first."""
+        """Return the indices of the rows of a cluster with the lowest confidence, lowest first.
+
+        Parameters
+        ----------
+        cluster : int
+            The number of the cluster.
+        count : int, default=10
+            The largest number of rows to return.
+        """
         members = self._members(cluster)
         return members[np.argsort(self.confidence[members], kind="stable")[:count]]
 
     def _members(self, cluster: int) -> NDArray[np.int64]:
         if not 0 <= cluster < self.n_clusters:
-            raise ValueError(f"cluster={cluster!r}: there are the clusters 0 to {self.n_clusters - 1}")
+            raise ValueError(f"cluster={cluster!r}: clusters are numbered 0 to {self.n_clusters - 1}")
         return np.flatnonzero(self.labels == cluster)
 
     def assign(self, X: Any) -> Clustering:  # noqa: N803 - scikit-learn's name
-        """Further rows in the clusters found here; nothing is fitted again.
+        """Assign further rows to these clusters, without fitting again.
 
-        The result has the same clusters under the same numbers, with the further rows in them.
+        Parameters
+        ----------
+        X : array, data frame, list or Rows
+            The further rows, in any form that :meth:`MetaClusterer.cluster` accepts.
+
+        Returns
+        -------
+        Clustering
+            The further rows in the same clusters, with the same numbers.
         """
         if self.model is None:
             raise ValueError(
@@ -145,10 +191,18 @@ class Clustering:
         )
 
     def scores(self, y: Any = None) -> dict[str, float]:
-        """How well the clusters are the categories ``y`` (those of the rows, if they have some).
+        """Compare the clusters with known categories.
 
-        ARI and NMI; ACC, the share of rows that are right under the best matching of clusters and categories; the
-        number of clusters minus the number of categories.
+        Parameters
+        ----------
+        y : array-like of shape (rows,), optional
+            The category of each row; by default :attr:`categories`.
+
+        Returns
+        -------
+        dict
+            "ari" and "nmi"; "acc", the accuracy under the best matching of clusters and categories; "k_error", the
+            number of clusters minus the number of categories.
         """
         known = self.categories if y is None else names_of(y, len(self), "y")
         if known is None:
@@ -156,9 +210,9 @@ class Clustering:
         return {**label_scores(known, self.labels), "k_error": float(self.n_clusters - len(set(known)))}
 
     def to_frame(self) -> pl.DataFrame:
-        """A row each: id, cluster, confidence, unsure, and the known category if there is one.
+        """Return a polars data frame with the id, cluster, confidence and unsure flag of each row.
 
-        ``.to_pandas()`` makes it a data frame of pandas, where that is installed.
+        It also has the known category of each row, if there is one. ``.to_pandas()`` converts it to pandas.
         """
         columns: dict[str, Sequence[Any] | NDArray[Any]] = {
             "id": self.ids,
@@ -171,20 +225,38 @@ class Clustering:
         return pl.DataFrame(columns)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Everything but the rows themselves, with the model: one safetensors file."""
+        """Save the clustering and its model, but not the rows themselves, to one safetensors file."""
         from metaclust.inference.result_file import save_clustering
 
         save_clustering(self, path)
 
     @staticmethod
     def load(path: str | os.PathLike[str], device: str = "auto") -> Clustering:
-        """What :meth:`save` wrote."""
+        """Load a clustering from a file that :meth:`save` wrote.
+
+        Parameters
+        ----------
+        path : str or path-like
+            The file to read.
+        device : str, default="auto"
+            The device of the model.
+        """
         from metaclust.inference.result_file import load_clustering
 
         return load_clustering(path, device)
 
     def report(self, path: str | os.PathLike[str], *, rows: Rows | None = None, force: bool = False) -> Any:
-        """Write the report: one HTML file that needs no network."""
+        """Write a report as one self-contained HTML file.
+
+        Parameters
+        ----------
+        path : str or path-like
+            The file to write.
+        rows : Rows, optional
+            The rows to show; by default :attr:`rows`.
+        force : bool, default=False
+            Overwrite an existing file.
+        """
         from metaclust.report import write_report
 
         return write_report(self if rows is None else replace(self, rows=rows), path, force=force)

@@ -1,4 +1,4 @@
-"""A clustering as one safetensors file, with the model that made it."""
+"""Saving and loading a clustering, with the model that made it, as one safetensors file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COMPONENTS = ("weights", "means", "precisions", "offsets")
 
 
 def save_clustering(clustering: Clustering, path: str | os.PathLike[str]) -> None:
-    """Everything but the rows themselves."""
+    """Write a clustering, but not the rows themselves, to a file."""
     tensors = {name: torch.from_numpy(getattr(clustering, name)) for name in ARRAYS}
     tensors |= {name: torch.from_numpy(value) for name, value in asdict(clustering.components).items()}
     header: dict[str, Any] = {
@@ -40,7 +40,7 @@ def save_clustering(clustering: Clustering, path: str | os.PathLike[str]) -> Non
 
 
 def load_clustering(path: str | os.PathLike[str], device: str = "auto") -> Clustering:
-    """What :func:`save_clustering` wrote; the rows themselves are not in it."""
+    """Read a clustering that :func:`save_clustering` wrote; it does not include the rows themselves."""
     tensors, header = read_tensors(path, "clustering")
     weights = {name.removeprefix("model."): tensors[name] for name in tensors if name.startswith("model.")}
     try:
@@ -49,7 +49,7 @@ def load_clustering(path: str | os.PathLike[str], device: str = "auto") -> Clust
             model = MetaClusterer.of(*model_from(weights, header["model"], None, device), device)
         return Clustering(
             labels=tensors["labels"].numpy(),
-            # Format 1 may have all probabilities instead.
+            # Files of format 1 may hold all probabilities instead.
             confidence=(tensors["confidence"] if "confidence" in tensors else tensors["probabilities"].amax(1)).numpy(),
             representations=tensors["representations"].numpy(),
             components=Components(**{name: tensors[name].numpy() for name in COMPONENTS}),

@@ -1,4 +1,4 @@
-"""How a model is trained."""
+"""The training configuration and its presets."""
 
 from __future__ import annotations
 
@@ -11,37 +11,60 @@ from metaclust.objectives.ari import Distance
 
 @dataclass(frozen=True)
 class TrainingConfig:
-    """How a model is trained. A step reads one batch of tasks."""
+    """The settings of a training run. Each step uses one batch of tasks.
+
+    Parameters
+    ----------
+    seed : int, default=0
+        Random seed.
+    pretrain_steps : int, default=1800
+        Steps of prototypical pretraining; 0 is the paper's "w/o Pretrain".
+    steps : int, default=1500
+        Steps on the continuous ARI.
+    learning_rate : float, default=1e-3
+        The peak learning rate.
+    weight_decay : float, default=0.0
+        Decoupled weight decay, as in AdamW.
+    schedule : {"cosine", "constant"}, default="cosine"
+        The learning rate schedule.
+    objective : {"every-step", "last-step"}, default="every-step"
+        The mean ARI of the initial assignments and of those after every inference step, or the ARI after the last
+        step only, as in the paper; the latter collapses into one cluster, where it has no gradient.
+    distance : {"tv", "prob"}, default="tv"
+        The distance between assignments in the continuous ARI.
+    proto_weight : float, default=1.0
+        The weight of the prototypical loss after the pretraining.
+    seeded : int, default=3
+        The number of k-means++ starts that compete with the network's start. Each task is trained through the start
+        that reaches the best bound; 0 for the network's start only.
+    task_clip : float or None, default=0.1
+        The largest norm of the gradient of one task's ARI with respect to its representations. Where a small change
+        of z changes the outcome of the inference, this gradient is large and uninformative.
+    clip : float or None, default=1.0
+        The largest norm of the gradient of a step with respect to all weights.
+    freeze_encoder : bool, default=False
+        Keep the encoder and the prior as pretrained: the continuous ARI then trains only the task network.
+    validate_every : int, default=250
+        The number of steps between validations.
+    patience : int or None, default=None
+        Stop after this many validations without improvement.
+    """
 
     seed: int = 0
     pretrain_steps: int = 1800
-    """Steps of Proto before the continuous ARI; 0 is the paper's "w/o Pretrain"."""
     steps: int = 1500
-    """Steps on the continuous ARI."""
     learning_rate: float = 1e-3
     weight_decay: float = 0.0
-    """By how much weights shrink, times the learning rate, in a step."""
     schedule: Literal["cosine", "constant"] = "cosine"
     objective: Literal["every-step", "last-step"] = "every-step"
-    """The ARI of the assignments at the start and after every step of inference, in the mean, or after the last
-    alone, as printed in the paper: that one collapses into one cluster, where it has no gradient."""
     distance: Distance = "tv"
     proto_weight: float = 1.0
-    """How much of the prototypical loss stays in the objective after the pretraining."""
     seeded: int = 3
-    """How many starts from k-means++ seeds compete with the network's: each task is trained through the one that
-    reaches the best bound; 0 for the network's start alone."""
     task_clip: float | None = 0.1
-    """The largest norm of the gradient of one task's ARI in its representations. Where a small change of z makes the
-    inference end elsewhere, that gradient is large and says nothing: it may not outweigh the other tasks'."""
     clip: float | None = 1.0
-    """The largest norm of the gradient of a step in all weights."""
     freeze_encoder: bool = False
-    """Whether the encoder and the prior stay as the pretraining left them: the continuous ARI then trains the task
-    network alone."""
     validate_every: int = 250
     patience: int | None = None
-    """Stop after so many validations without a better one."""
 
     def __post_init__(self) -> None:
         for name, least in (
@@ -75,7 +98,7 @@ class TrainingConfig:
 
     @classmethod
     def preset(cls, preset: Preset, **changes: Any) -> TrainingConfig:
-        """Settings that train reliably ("default") or the paper's plain objective ("paper"), with changes."""
+        """Return the settings that train reliably ("default") or those of the paper ("paper"), with ``changes``."""
         if preset == "paper":
             settings: dict[str, Any] = {
                 "objective": "last-step",
@@ -94,6 +117,6 @@ class TrainingConfig:
 
     @classmethod
     def from_dict(cls, settings: dict[str, Any]) -> TrainingConfig:
-        """Return the settings of a file; those that this version no longer has are left out."""
+        """Return the configuration stored in a file, ignoring settings that this version no longer has."""
         known = {field.name for field in fields(cls)}
         return cls(**{name: value for name, value in settings.items() if name in known})

@@ -19,12 +19,18 @@ from metaclust.training.augmentation import ImageAugmentation
 
 IntArray = NDArray[np.int64]
 Augment = Callable[[Tensor, Tensor, torch.Generator], Tensor]
-"""(rows, the category of each row, generator) -> rows."""
+"""A function of rows, the category of each row and a generator that returns changed rows."""
 
 
 @dataclass(frozen=True)
 class Split:
-    """Categories for training, for validation and for testing; none is in two of them."""
+    """A partition of categories into training, validation and test sets.
+
+    Attributes
+    ----------
+    train, validation, test : ndarray of int
+        The categories of each set, in order. The sets are disjoint.
+    """
 
     train: IntArray
     validation: IntArray
@@ -32,14 +38,29 @@ class Split:
 
 
 def split_categories(y: ArrayLike, seed: int, fractions: tuple[float, float, float] = (0.6, 0.2, 0.2)) -> Split:
-    """Divide the categories of ``y``, not its rows, at random by ``seed``.
+    """Split the categories of ``y``, rather than its rows, at random.
 
+    Parameters
+    ----------
+    y : array-like of int
+        The category of each row.
+    seed : int
+        Random seed.
+    fractions : tuple of three floats, default=(0.6, 0.2, 0.2)
+        The shares of the categories for training, validation and test, which add up to 1.
+
+    Returns
+    -------
+    Split
+
+    Examples
+    --------
     >>> split = split_categories([0, 0, 1, 2, 3, 4], seed=0)
     >>> len(split.train), len(split.validation), len(split.test)
     (3, 1, 1)
     """
     if len(fractions) != 3 or min(fractions) < 0 or abs(sum(fractions) - 1) > 1e-9:
-        raise ValueError(f"fractions={fractions}: give three shares of 0 or more that add up to 1")
+        raise ValueError(f"fractions={fractions}: pass three non-negative fractions that add up to 1")
     check_seed(seed)
     categories = np.unique(integers(y, "y"))
     order = np.random.default_rng([seed, 0x5B1]).permutation(categories)
@@ -48,64 +69,111 @@ def split_categories(y: ArrayLike, seed: int, fractions: tuple[float, float, flo
     return Split(np.sort(order[:first]), np.sort(order[first:second]), np.sort(order[second:]))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Task:
-    """Rows of the data set and their categories, numbered from 0 in the task."""
+    """A clustering task: some rows of a data set and their categories.
+
+    Attributes
+    ----------
+    rows : ndarray of int
+        The indices of the rows in the data set.
+    labels : ndarray of int
+        The category of each row, numbered from 0 within the task.
+    categories : ndarray of int
+        The category in the data set that each label stands for.
+    """
 
     rows: IntArray
     labels: IntArray
     categories: IntArray
-    """The category in the data set that each number stands for."""
 
     @property
     def n_categories(self) -> int:
+        """The number of categories in the task."""
         return int(self.labels.max()) + 1
 
+    def __repr__(self) -> str:
+        return f"Task({len(self.rows)} rows, {len(self.categories)} categories)"
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class Batch:
-    """Tasks side by side. ``x`` holds the real rows only; ``index`` places them in the padded (tasks, rows).
+    """Several tasks, padded to the same number of rows.
 
-    Divided over processes, ``x`` are the own rows, and ``y``, ``mask`` and ``index`` are of the own tasks, of which a
-    batch that is divided by rows has none; ``category`` is that of all rows.
+    When a batch is divided among processes, ``x`` holds the rows of this process, ``y``, ``mask`` and ``index`` its
+    tasks (none if the batch is divided by rows), and ``category`` still covers all rows.
+
+    Attributes
+    ----------
+    x : Tensor of shape (m, ...)
+        The rows of all tasks, without padding.
+    category : Tensor of shape (m,)
+        The category of each row in the data set.
+    y : Tensor of shape (tasks, rows)
+        The category of each row, numbered from 0 within its task; -1 for padding.
+    mask : Tensor of shape (tasks, rows)
+        False for padding.
+    index : Tensor of shape (tasks, rows)
+        The position in ``x`` of each row.
+    rows, tasks : Part or None
+        The rows and tasks of the whole batch that this process holds; None if the batch is not divided.
+    among : Processes
+        The processes that share the batch.
     """
 
     x: Tensor
     category: Int[Tensor, " m"]
-    """The category of each real row in the data set, where ``y`` numbers them within the task."""
     y: Int[Tensor, "b n"]
     mask: Bool[Tensor, "b n"]
     index: Int[Tensor, "b n"]
     rows: Part | None = None
-    """Which rows of the whole batch ``x`` is, where it is divided."""
     tasks: Part | None = None
     among: Processes = ALONE
 
+    def __repr__(self) -> str:
+        divided = "" if self.among.world == 1 else f", process {self.among.rank} of {self.among.world}"
+        return f"Batch({len(self.y)} tasks, x of shape {tuple(self.x.shape)}{divided})"
+
     def pad(self, z: Float[Tensor, "m s"]) -> Float[Tensor, "b n s"]:
-        """Put what was computed for each real row in its place; padding is zero."""
+        """Arrange the values of each row by task, with zeros for padding."""
         padded = z.index_select(0, self.index.flatten()).reshape(*self.index.shape, -1)
         return padded.masked_fill(~self.mask[..., None], 0)
 
     def to(self, device: torch.device) -> Batch:
+        """Return the batch with its tensors on ``device``."""
         values: dict[str, Any] = {name: v for name, v in vars(self).items() if isinstance(v, Tensor)}
         return replace(self, **{name: value.to(device, non_blocking=True) for name, value in values.items()})
 
     def of_all(self, z: Float[Tensor, "m s"]) -> Float[Tensor, "all s"]:
-        """What was computed for the own rows, and for those of all other processes; the gradient finds its way back."""
+        """Gather the values of the rows of all processes; gradients flow back to each."""
         if self.rows is None:
             return z
-        every: Tensor = AllRows.apply(z, self.rows, self.among)
-        return every
+        gathered: Tensor = AllRows.apply(z, self.rows, self.among)
+        return gathered
 
 
 def collate(x: Tensor | SparseRows, tasks: Sequence[Task], longest: int = 1) -> Batch:
-    """Gather the rows of several tasks of different sizes, padded to the longest of them, or to ``longest``."""
+    """Collect tasks of different sizes into one padded batch.
+
+    Parameters
+    ----------
+    x : Tensor or SparseRows
+        The rows that the tasks were drawn from.
+    tasks : sequence of Task
+        The tasks of the batch.
+    longest : int, default=1
+        Pad to at least this many rows.
+
+    Returns
+    -------
+    Batch
+    """
     rows, batch = numbered(tasks, longest)
     return replace(batch, x=dense(x[rows]))
 
 
 def numbered(tasks: Sequence[Task], longest: int = 1) -> tuple[Int[Tensor, " m"], Batch]:
-    """The rows of several tasks of different sizes, and the batch but for what is in these rows."""
+    """Return the indices of the rows of all tasks, and their padded batch with ``x`` still empty."""
     longest = max(longest, *(len(task.rows) for task in tasks))
     y = torch.full((len(tasks), longest), -1)
     index = torch.zeros((len(tasks), longest), dtype=torch.int64)
@@ -120,13 +188,30 @@ def numbered(tasks: Sequence[Task], longest: int = 1) -> tuple[Int[Tensor, " m"]
     return rows, Batch(torch.empty(0), category, y, y >= 0, index)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TaskSampler:
-    """Draws tasks from the rows of ``categories``; what it draws depends on (seed, step) alone.
+    """Draw clustering tasks from labelled rows; the tasks depend only on the seed and the step.
 
-    ``n_categories`` is the range from which the number of categories is drawn. ``rows`` is the number of rows of
-    each category: None for all of them, a number, or a range; from a range, one number is drawn for a task, or,
-    if ``imbalanced``, one for each category, uniformly in its logarithm. ``tasks`` tasks make a batch.
+    Parameters
+    ----------
+    x : Tensor or SparseRows
+        The rows.
+    y : array of int
+        The category of each row.
+    categories : array of int
+        The categories to draw from.
+    n_categories : tuple of two ints, default=(2, 10)
+        The range of the number of categories in a task.
+    rows : int, tuple of two ints or None, default=None
+        The number of rows of each category, or the range from which it is drawn once for each task; None for all rows.
+    imbalanced : bool, default=False
+        Draw the number of rows for each category instead, log-uniformly.
+    tasks : int, default=4
+        The number of tasks in a batch.
+    seed : int, default=0
+        Random seed.
+    augment : callable, optional
+        Changes the rows of each batch: ``augment(rows, categories, generator)``.
     """
 
     x: Tensor | SparseRows
@@ -154,47 +239,53 @@ class TaskSampler:
         object.__setattr__(self, "y", integers(self.y, "y"))
         object.__setattr__(self, "categories", np.unique(integers(self.categories, "categories")))
         if len(self.x) != len(self.y):
-            raise ValueError(f"x has {len(self.x)} rows and y {len(self.y)}: there must be one category for each row")
+            raise ValueError(f"x has {len(self.x)} rows and y {len(self.y)}: pass one category for each row")
         missing = np.setdiff1d(self.categories, self.y)
         if len(missing):
             raise ValueError(f"categories {missing[:5].tolist()} have no rows in y: leave them out of `categories`")
         check_seed(self.seed)
         low, high = self.n_categories
         if not (isinstance(low, int) and isinstance(high, int) and 1 <= low <= high):
-            raise ValueError(f"n_categories={self.n_categories}: give a range (low, high) with 1 <= low <= high")
+            raise ValueError(f"n_categories={self.n_categories}: pass a range (low, high) with 1 <= low <= high")
         if len(self.categories) < low:
             raise ValueError(
-                f"categories has {len(self.categories)} entries, but n_categories={self.n_categories} asks for at "
-                f"least {low} in a task: give more labelled categories or lower n_categories"
+                f"categories has {len(self.categories)} entries, but n_categories={self.n_categories} requires "
+                f"at least {low} in a task: pass more labelled categories or lower n_categories"
             )
         if self.rows is not None:
             least, most = self.rows if isinstance(self.rows, tuple) else (self.rows, self.rows)
             if not (isinstance(least, int) and isinstance(most, int) and 1 <= least <= most):
-                raise ValueError(f"rows={self.rows}: give None for all rows, a number of 1 or more, or such a range")
+                raise ValueError(f"rows={self.rows}: pass None for all rows, a positive number, or a range of such")
         if self.imbalanced and not isinstance(self.rows, tuple):
             raise ValueError("imbalanced=True needs `rows` as a range, for example rows=(5, 50)")
         if self.tasks < 1:
-            raise ValueError(f"tasks={self.tasks}: there must be one task or more in a batch")
+            raise ValueError(f"tasks={self.tasks}: a batch needs at least one task")
         order = np.argsort(self.y, kind="stable")
         starts = np.searchsorted(self.y[order], self.categories, "left")
         ends = np.searchsorted(self.y[order], self.categories, "right")
         members = [order[start:end] for start, end in zip(starts, ends, strict=True)]
         object.__setattr__(self, "_members", members)
 
+    def __repr__(self) -> str:
+        return (
+            f"TaskSampler({len(self.x)} rows, {len(self.categories)} categories, n_categories={self.n_categories}, "
+            f"rows={self.rows}, imbalanced={self.imbalanced}, tasks={self.tasks}, seed={self.seed})"
+        )
+
     def draw(self, generator: np.random.Generator) -> Task:
-        """One task."""
+        """Draw one task."""
         members: list[IntArray] = self._members  # type: ignore[attr-defined]
         low, high = self.n_categories
-        many = int(generator.integers(low, min(high, len(members)), endpoint=True))
-        chosen = generator.choice(len(members), many, replace=False)
-        sizes = self._sizes(generator, many)
+        count = int(generator.integers(low, min(high, len(members)), endpoint=True))
+        chosen = generator.choice(len(members), count, replace=False)
+        sizes = self._sizes(generator, count)
         rows = []
         for category, size in zip(chosen, sizes, strict=True):
-            row = members[category]
-            if size is not None and size < len(row):
-                row = np.sort(generator.choice(row, size, replace=False))
-            rows.append(row)
-        labels = np.repeat(np.arange(many), [len(row) for row in rows])
+            chosen_rows = members[category]
+            if size is not None and size < len(chosen_rows):
+                chosen_rows = np.sort(generator.choice(chosen_rows, size, replace=False))
+            rows.append(chosen_rows)
+        labels = np.repeat(np.arange(count), [len(part) for part in rows])
         return Task(np.concatenate(rows), labels, self.categories[chosen])
 
     def _sizes(self, generator: np.random.Generator, many: int) -> Sequence[int | None]:
@@ -207,7 +298,7 @@ class TaskSampler:
         return [int(generator.integers(low, high, endpoint=True))] * many
 
     def batch(self, step: int, among: Processes = ALONE, by: Literal["tasks", "rows"] = "tasks") -> Batch:
-        """The batch of a training step; of several processes, this one's of its tasks or of its rows."""
+        """Return the batch of a training step, or this process's part of it, divided by tasks or by rows."""
         generator = np.random.default_rng([self.seed, 0x7A5, step])
         tasks = [self.draw(generator) for _ in range(self.tasks)]
         rows, batch = numbered(tasks)
@@ -224,21 +315,21 @@ class TaskSampler:
         return replace(batch, x=x)
 
     def check_divides(self, among: Processes) -> None:
-        """More processes than tasks in a step are an error."""
+        """Raise an error if there are more processes than tasks in a step."""
         if self.tasks < among.world:
             raise ValueError(
-                f"tasks={self.tasks}: {among.world} processes divide the tasks of a step, of which there must be as "
-                f"many or more; start at most {self.tasks} (torchrun --nproc-per-node={self.tasks}), or raise tasks"
+                f"tasks={self.tasks}: {among.world} processes divide the tasks of a step and each needs at least one; "
+                f"start at most {self.tasks} (torchrun --nproc-per-node={self.tasks}), or raise tasks"
             )
 
     def fixed(self, count: int) -> list[Task]:
-        """``count`` tasks that are always the same: for validation and for testing."""
+        """Return ``count`` tasks that are the same on every call, for validation and testing."""
         generator = np.random.default_rng([self.seed, 0xF1D])
         return [self.draw(generator) for _ in range(count)]
 
 
 def divided(batch: Batch, sizes: Sequence[int], among: Processes, by: Literal["tasks", "rows"]) -> Batch:
-    """What of a batch is this process's; ``sizes`` are the numbers of rows of its tasks."""
+    """Return this process's part of a batch; ``sizes`` are the numbers of rows of its tasks."""
     tasks, rows = among.part(len(sizes)), among.part(sum(sizes))
     if by == "tasks":
         rows = Part(sum(sizes[: tasks.first]), sum(sizes[: tasks.last]), rows.total)
@@ -246,8 +337,8 @@ def divided(batch: Batch, sizes: Sequence[int], among: Processes, by: Literal["t
         tasks = Part(0, 0, len(sizes))
     if not len(rows):
         raise ValueError(
-            f"there are {among.world} processes for {len(sizes)} tasks of {rows.total} rows in a batch: start fewer, "
-            "or draw larger batches"
+            f"{among.world} processes are too many for a batch of {len(sizes)} tasks and {rows.total} rows: "
+            "start fewer, or draw larger batches"
         )
     y, mask, index = (value[tasks.slice] for value in (batch.y, batch.mask, batch.index))
     index = (index - rows.first).masked_fill(~mask, 0)
@@ -255,10 +346,11 @@ def divided(batch: Batch, sizes: Sequence[int], among: Processes, by: Literal["t
 
 
 def integers(values: ArrayLike, name: str) -> IntArray:
+    """Return ``values`` as a vector of int64; anything but whole numbers is an error that names ``name``."""
     array = np.asarray(values)
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise ValueError(
-            f"{name} has type {array.dtype} and shape {array.shape}: pass one whole number for each row "
-            "(np.unique(labels, return_inverse=True) numbers names)"
+            f"{name} has type {array.dtype} and shape {array.shape}: pass one integer for each row "
+            "(np.unique(names, return_inverse=True)[1] converts names)"
         )
     return array.astype(np.int64)

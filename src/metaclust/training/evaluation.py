@@ -1,4 +1,4 @@
-"""How well a model clusters tasks whose categories are known."""
+"""Evaluation of a model on tasks with known categories."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from metaclust.training.episodes import Task
 
 
 def mean_error(values: Sequence[float] | NDArray[np.float64]) -> tuple[float, float]:
-    """The mean and its standard error; a single value has none (NaN)."""
+    """Return the mean and its standard error, which is NaN for a single value."""
     array = np.asarray(values, np.float64)
     return float(array.mean()), float(array.std(ddof=1) / np.sqrt(len(array))) if len(array) > 1 else float("nan")
 
 
 def mean_error_text(values: Sequence[float] | NDArray[np.float64]) -> str:
-    """The mean and its standard error, where there is one.
+    """Format the mean and its standard error, if there is one.
 
     >>> mean_error_text([0.9, 0.8]), mean_error_text([0.5])
     ('0.850 ± 0.050', '0.500')
@@ -39,7 +39,17 @@ def mean_error_text(values: Sequence[float] | NDArray[np.float64]) -> str:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """One entry for each task."""
+    """The scores of a model on a sequence of tasks.
+
+    Attributes
+    ----------
+    ari : ndarray of shape (tasks,)
+        The adjusted Rand index of each task.
+    found : ndarray of shape (tasks,)
+        The number of clusters found.
+    true : ndarray of shape (tasks,)
+        The number of categories.
+    """
 
     ari: NDArray[np.float64]
     found: NDArray[np.int64]
@@ -47,11 +57,11 @@ class Evaluation:
 
     @property
     def k_error(self) -> float:
-        """The mean of |K found - K|."""
+        """The mean absolute difference between the numbers of clusters and of categories."""
         return float(np.abs(self.found - self.true).mean())
 
     def summary(self) -> dict[str, Any]:
-        """For a results file: means over the tasks."""
+        """Return the means over the tasks, rounded for a results file."""
         mean, error = mean_error(self.ari)
         return {
             "ari": round(mean, 5),
@@ -75,15 +85,17 @@ def evaluate(
     Parameters
     ----------
     model : ClusteringModel
-    x : tensor or SparseRows
-        The rows that the tasks are drawn from. Each row is encoded once, whatever tasks it is in.
+        The trained model.
+    x : Tensor or SparseRows
+        The rows that the tasks were drawn from. Each row is encoded once, even if several tasks contain it.
     tasks : sequence of Task
+        The tasks to cluster.
     pipeline : Pipeline, optional
-        How tasks are clustered; by default as :meth:`MetaClusterer.cluster` does with this model.
-    seed : int
+        How to cluster each task; by default as :meth:`MetaClusterer.cluster` does.
+    seed : int, default=0
         Random seed.
     among : Processes
-        Several processes share the tasks; together they find what one would find.
+        The processes that share the tasks. The result does not depend on their number.
 
     Returns
     -------
@@ -91,23 +103,23 @@ def evaluate(
     """
     own = among.part(len(tasks))
     scores = np.zeros((len(tasks), 3))
-    chosen = tasks[own.slice]
-    if chosen or not tasks:
-        rows, local = local_tasks(chosen)
+    own_tasks = tasks[own.slice]
+    if own_tasks or not tasks:
+        rows, local = local_tasks(own_tasks)
         z = model.transform(x[torch.from_numpy(rows)])
-        part = compare(chosen, cluster_tasks(model, z, local, pipeline=pipeline, seed=seed))
+        part = compare(own_tasks, cluster_tasks(model, z, local, pipeline=pipeline, seed=seed))
         scores[own.slice] = np.stack((part.ari, part.found, part.true), 1)
-    ari, clusters, true = among.sum(torch.from_numpy(scores)).numpy().T
-    return Evaluation(ari, clusters.astype(np.int64), true.astype(np.int64))
+    ari, found, true = among.sum(torch.from_numpy(scores)).numpy().T
+    return Evaluation(ari, found.astype(np.int64), true.astype(np.int64))
 
 
 def local_tasks(tasks: Sequence[Task]) -> tuple[NDArray[np.int64], list[Task]]:
-    """The rows that are in any of the tasks, each once, and the tasks over those rows."""
+    """Return the distinct rows of the tasks, and the tasks with indices into those rows."""
     if not tasks:
         raise ValueError("tasks is empty: pass at least one task (TaskSampler.fixed draws some)")
-    rows, place = np.unique(np.concatenate([task.rows for task in tasks]), return_inverse=True)
+    rows, index = np.unique(np.concatenate([task.rows for task in tasks]), return_inverse=True)
     ends = np.cumsum([len(task.rows) for task in tasks])[:-1]
-    return rows, [replace(task, rows=part) for task, part in zip(tasks, np.split(place, ends), strict=True)]
+    return rows, [replace(task, rows=part) for task, part in zip(tasks, np.split(index, ends), strict=True)]
 
 
 def cluster_tasks(
@@ -120,7 +132,7 @@ def cluster_tasks(
 ) -> list[NDArray[np.int64]]:
     """Return the cluster of each row of each task, from the representations of all rows.
 
-    Without a ``pipeline``, as :meth:`MetaClusterer.cluster` finds them.
+    Without a ``pipeline``, cluster as :meth:`MetaClusterer.cluster` does.
     """
     limit = model.config.max_clusters
     search = Search(limit, effective_rows=model.config.effective_rows, seed=seed)
@@ -128,11 +140,11 @@ def cluster_tasks(
     found = []
     with torch.random.fork_rng([]):
         for task in tasks:
-            # A model without a task network draws its start.
+            # A model without a task network starts at random.
             torch.manual_seed(seed)
             rows = values[task.rows]
             if pipeline is None:
-                # In the order of the task: one by the rows would change with the last bit of a representation.
+                # In the order of the task: sorting by the rows would depend on the last bit of a representation.
                 found.append(cluster_in_order(model, rows, search).components.assigned(rows)[0])
             else:
                 found.append(pipeline(model, pipeline.sample(rows), limit, seed).best.labels)
@@ -140,7 +152,7 @@ def cluster_tasks(
 
 
 def compare(tasks: Sequence[Task], found: Sequence[NDArray[np.int64]]) -> Evaluation:
-    """Found labels against the categories of each task."""
+    """Compare the labels found with the categories of each task."""
     return Evaluation(
         np.array([adjusted_rand_score(task.labels, labels) for task, labels in zip(tasks, found, strict=True)]),
         np.array([len(np.unique(labels)) for labels in found]),

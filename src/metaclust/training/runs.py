@@ -1,4 +1,4 @@
-"""A training run on disk: metrics.jsonl and checkpoint.safetensors, enough to go on where it was killed."""
+"""A training run on disk: metrics.jsonl and checkpoint.safetensors, from which an interrupted run resumes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from metaclust.model.clustering_model import ClusteringModel
 
 @dataclass
 class Run:
-    """What a training run has come to: everything that a resumed run needs besides the weights."""
+    """The state of a training run: everything that resuming needs besides the weights."""
 
     step: int = 0
     proto_start: float | None = None
@@ -35,7 +35,7 @@ class Run:
 
 
 class RunFolder:
-    """The files of one run. ``settings`` must be the same when the run is resumed."""
+    """The folder of one training run; a run must be resumed with the same ``settings``."""
 
     def __init__(self, folder: Path, settings: dict[str, Any]) -> None:
         self.folder = folder
@@ -52,9 +52,9 @@ class RunFolder:
         resume: bool,
         among: Processes = ALONE,
     ) -> Run:
-        """Start anew, or put model, optimizer and best weights where the run was; returns its state.
+        """Start a run, or restore the model, optimizer and best weights of an earlier one; return its state.
 
-        Of several processes the main one puts the folder in order, then all read it.
+        With several processes, the main one prepares the folder, then all read it.
         """
         if among.main:
             self._prepare(resume)
@@ -63,15 +63,15 @@ class RunFolder:
         steps = among.gather(torch.tensor([state.step]), among.part(among.world))
         if bool((steps != steps[0]).any()):
             raise CheckpointError(
-                f"{self.folder} is at steps {steps.tolist()} for the processes in their order: it must be a folder "
-                "that all of them see"
+                f"{self.folder} holds steps {steps.tolist()} as seen by the processes, by rank: use a folder that "
+                "all of them share"
             )
         if among.main:
             self._forget_after(state)
         return state
 
     def _prepare(self, resume: bool) -> None:
-        """Make the folder, without what an interrupted run left unfinished; a run that is not resumed is an error."""
+        """Create the folder, or remove unfinished files from it; raise an error if it holds a run not to be resumed."""
         self.folder.mkdir(parents=True, exist_ok=True)
         for unfinished in self.folder.glob(f".{self.checkpoint.name}.*"):
             # Version 0.1.0 left files, later ones folders.
@@ -79,16 +79,16 @@ class RunFolder:
         if not resume:
             if self.checkpoint.exists() or self.metrics.exists():
                 raise FileExistsError(
-                    f"{self.folder} holds a training run already: pass resume=True to go on with it, or another folder"
+                    f"{self.folder} holds a training run already: pass resume=True to continue, or use another folder"
                 )
         elif not self.checkpoint.exists():
             self.metrics.unlink(missing_ok=True)
 
     def _restore(self, model: ClusteringModel, optimizer: torch.optim.Optimizer, best: dict[str, Tensor]) -> Run:
-        """Put model, optimizer and best weights where the run was."""
+        """Restore the model, optimizer and best weights from the checkpoint; return the state of the run."""
         tensors, header = read_tensors(self.checkpoint, "run")
-        before, now = flattened(header["settings"]), flattened(self.settings)
-        changed = sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
+        saved, current = flattened(header["settings"]), flattened(self.settings)
+        changed = sorted(name for name in saved.keys() | current.keys() if saved.get(name) != current.get(name))
         if changed:
             raise CheckpointError(
                 f"{self.checkpoint} belongs to a run with other settings ({', '.join(changed)}): resume with the same "
@@ -102,7 +102,7 @@ class RunFolder:
             index, key = name.split(".")
             weight = weights[int(index)]
             if value.shape == weight.shape:
-                # In the weight's order in memory, which may be channels-last: Adam's one pass goes by places in memory.
+                # In the memory format of the weight, which may be channels-last: fused Adam relies on equal layouts.
                 value = torch.empty_like(weight, device=value.device, dtype=value.dtype).copy_(value)
             moments.setdefault(int(index), {})[key] = value
         optimizer.load_state_dict({"state": moments, "param_groups": header["groups"]})
@@ -112,6 +112,7 @@ class RunFolder:
     def save(
         self, model: ClusteringModel, optimizer: torch.optim.Optimizer, best: dict[str, Tensor], state: Run
     ) -> None:
+        """Write the checkpoint."""
         saved = optimizer.state_dict()
         tensors = {f"model.{name}": value for name, value in model.state_dict().items()}
         tensors |= {f"best.{name}": value for name, value in best.items()}
@@ -121,13 +122,14 @@ class RunFolder:
         write_tensors(self.checkpoint, tensors, header)
 
     def log(self, **record: Any) -> None:
+        """Append a record to the metrics."""
         if self._file is None:
             self._file = self.metrics.open("a", encoding="utf-8")
         self._file.write(json.dumps(record) + "\n")
         self._file.flush()
 
     def _forget_after(self, state: Run) -> None:
-        """Drop metrics of what will be done again."""
+        """Remove the metrics of steps that will be repeated."""
         if not self.metrics.exists():
             return
         kept = []
@@ -136,8 +138,8 @@ class RunFolder:
                 record = json.loads(line)
             except ValueError:
                 continue
-            again = record["phase"] == "proto-start" and state.proto_start is None
-            if record["step"] <= state.step and not again:
+            repeated = record["phase"] == "proto-start" and state.proto_start is None
+            if record["step"] <= state.step and not repeated:
                 kept.append(line + "\n")
         write_text(self.metrics, "".join(kept))
 
@@ -153,5 +155,5 @@ class RunFolder:
 
 
 def flattened(settings: dict[str, Any]) -> dict[str, Any]:
-    """{"training": {"seed": 0}} to {"training.seed": 0}."""
+    """Return nested settings with dotted names: {"training": {"seed": 0}} becomes {"training.seed": 0}."""
     return {f"{group}.{name}": value for group, values in settings.items() for name, value in values.items()}

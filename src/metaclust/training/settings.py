@@ -1,4 +1,4 @@
-"""Settings of MetaClusterer that cannot be are refused, by name."""
+"""Validation of the settings of MetaClusterer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from metaclust.training.config import TrainingConfig
 
 
 def check_settings(settings: Mapping[str, Any]) -> None:
-    """Before anything is read or trained: a setting that cannot be is an error that names it."""
+    """Raise an error that names the first invalid setting, before anything is read or trained."""
     for name in ("max_clusters", "min_cluster_size", "choice_tasks"):
         check_count(name, settings[name])
     if settings["restarts"] is not None:
@@ -21,19 +21,17 @@ def check_settings(settings: Mapping[str, Any]) -> None:
     for name in ("pretrain_steps", "steps"):
         if settings[name] is not None:
             TrainingConfig(**{name: settings[name]})
-    for name, most in (("confidence", 1.0), ("validation", 0.8)):
+    for name, highest in (("confidence", 1.0), ("validation", 0.8)):
         value = settings[name]
-        if not isinstance(value, int | float | np.number) or not 0 <= value <= most:
-            raise ValueError(f"{name}={value!r}: it must be at least 0 and at most {most}")
+        if not isinstance(value, int | float | np.number) or not 0 <= value <= highest:
+            raise ValueError(f"{name}={value!r}: it must be at least 0 and at most {highest}")
     for name, allowed in (("encoder", ("auto", *ENCODERS)), ("choose", ("auto", "learned", "bound"))):
         if settings[name] not in allowed:
             raise ValueError(f"{name}={settings[name]!r}: choose one of {allowed}")
     if settings["augment"] not in ("auto", "turn", True, False):
         raise ValueError(f"augment={settings['augment']!r}: choose 'auto', 'turn', True or False")
     if not isinstance(settings["task_rows"], tuple | list) or len(settings["task_rows"]) != 2:
-        raise ValueError(
-            f"task_rows={settings['task_rows']!r}: give the least and the most rows of a category, as (5, 30)"
-        )
+        raise ValueError(f"task_rows={settings['task_rows']!r}: pass the range of rows of a category, such as (5, 30)")
     rows = settings["effective_rows"]
     if rows is not None and rows != "auto" and (isinstance(rows, str) or not 0 < rows < float("inf")):
         raise ValueError(f"effective_rows={rows!r}: it must be positive and finite, or 'auto', or None")
