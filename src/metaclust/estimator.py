@@ -78,7 +78,7 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     pretrain_steps : int or None, default=None
         Steps of prototypical pretraining; None for 1000 (a free network) or 600 (``encoder="residual"``).
     steps : int or None, default=None
-        Steps on the continuous ARI; None for 300 or 200.
+        Steps on the continuous ARI; None for 300 or 200. A residual encoder is frozen then: the task network learns.
     task_rows : tuple of (int, int), default=(5, 30)
         The range of the number of rows of each category in a training task.
     validation : float, default=0.2
