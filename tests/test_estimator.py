@@ -18,8 +18,8 @@ from sklearn.preprocessing import FunctionTransformer
 
 from metaclust import CheckpointError, DataError, Dataset, DataWarning, MetaClusterer, Rows, estimator
 from metaclust.data.inputs import canonical_order
-from metaclust.estimator import VALIDATION_TASKS
 from metaclust.training import recipe
+from metaclust.training.plan import VALIDATION_TASKS
 
 QUICK = {
     "pretrain_steps": 3,

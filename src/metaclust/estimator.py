@@ -15,11 +15,8 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.metrics import adjusted_rand_score
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
-from torch import Tensor
 
 from metaclust._util.checks import check_count
-from metaclust._util.devices import choose_device
-from metaclust._util.distributed import current
 from metaclust._util.progress import Waiting
 from metaclust._util.tensors import CheckpointError, versions
 from metaclust.data.inputs import as_rows, canonical_order, is_numeric_matrix
@@ -32,27 +29,16 @@ from metaclust.data.preparation.prepare import (
     preparation_from,
 )
 from metaclust.data.rows import DataError, DataWarning, Rows
-from metaclust.data.sparse import SparseRows
 from metaclust.inference.calibrate import CHOICE_TASKS
 from metaclust.inference.cluster import cluster_array
 from metaclust.inference.pipeline import Search, pipeline_for
 from metaclust.inference.result import Clustering
 from metaclust.model.checkpoint import Description, load_model, save_model
 from metaclust.model.clustering_model import ClusteringModel
-from metaclust.model.config import ModelConfig, Preset
-from metaclust.training.augmentation import ImageAugmentation
-from metaclust.training.config import TrainingConfig
-from metaclust.training.episodes import Task, TaskSampler
-from metaclust.training.recipe import Recipe, learn
+from metaclust.model.config import Preset
+from metaclust.training.plan import check_applicable, recipe_for
+from metaclust.training.recipe import learn
 from metaclust.training.settings import check_settings
-
-VALIDATION_TASKS = 40
-DROPOUT = 0.1
-"""Where rows are not images: chosen by validation categories of vectors and of sentence embeddings."""
-SHIFT = 0.035
-"""Of images, as a share of their side: chosen by validation alphabets of Omniglot."""
-FEWEST_FOR_VALIDATION = 8
-"""With fewer categories than this, all are trained on and none validates."""
 
 
 class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -197,54 +183,27 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         folder: str | os.PathLike[str] | None = None,
         resume: bool = False,
     ) -> MetaClusterer:
-        """Learn from rows ``X`` of the categories ``y`` (not needed where ``X`` has labels, as from ``read_data``).
+        """Learn from rows ``X`` of the categories ``y``, which rows of ``read_data`` may bring along.
 
         Some of the categories are kept from training and choose the weights that cluster them best. With ``folder`` the
         run is kept there, and ``resume=True`` goes on with one that was interrupted.
         """
         self.check_settings()
         rows = self._rows(X, y, training=True).without_small_categories()
+        check_applicable(self.get_params(), rows)
         preparation, rows = fit_preparation(
             rows, scaling=self.scaling, text=self.text, embedding_model=self.embedding_model
         )
         numbers, names = rows.numbered()
-        sampler, tasks = self._tasks(preparation(rows), numbers, rows.kind == "images")
-        settings: dict[str, Any] = {"max_clusters": int(self.max_clusters), "components": self.components}
-        if self.representation is not None:
-            settings["representation"] = self.representation
-        if self.dropout is not None:
-            settings["dropout"] = self.dropout
-        elif self.preset == "default":
-            settings["dropout"] = 0.0 if rows.kind == "images" else DROPOUT
-        paper = self.preset == "paper"
-        if rows.kind == "images" and not paper:
-            settings["shift"] = SHIFT
-        learned = learn(
-            Recipe(
-                sampler,
-                tasks,
-                ModelConfig.preset(self.preset, preparation.input_shape, learn_prior=not paper, **settings),
-                TrainingConfig.preset(self.preset, seed=int(self.seed)),
-                choose_device(self.device),
-                encoder="network" if paper and self.encoder == "auto" else self.encoder,
-                representation=self.representation,
-                choose=self.choose,
-                effective_rows=self.effective_rows,
-                choice_tasks=int(self.choice_tasks),
-                pretrain_steps=self.pretrain_steps,
-                steps=self.steps,
-                folder=folder,
-                resume=resume,
-                progress=self.progress and current().main,
-            )
-        )
+        shape = preparation.input_shape
+        learned = learn(recipe_for(self.get_params(), preparation(rows), numbers, shape, folder=folder, resume=resume))
         self.model_, self.run_, self.decisions_ = learned.model, learned.run, learned.decisions
         self.preparation_ = preparation
         self.categories_ = names
         return self
 
     def cluster(self, X: Any, *, max_clusters: int | None = None) -> Clustering:  # noqa: N803
-        """The clusters of rows, and how many there are; at most ``max_clusters`` (that of the model).
+        """Find the clusters of rows, and how many there are; at most ``max_clusters`` (by default the model's).
 
         The rows are clustered together: other rows beside them may change the clusters.
         """
@@ -286,7 +245,7 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         )
 
     def search(self, max_clusters: int | None = None) -> Search:
-        """How this model looks for clusters; at most ``max_clusters`` (that of the model)."""
+        """Return how clusters are searched for; at most ``max_clusters`` (by default the model's)."""
         limit = int(self.max_clusters) if max_clusters is None else max_clusters
         check_count("max_clusters", limit)
         effective = self.model_.config.effective_rows if self.effective_rows == "auto" else self.effective_rows
@@ -300,20 +259,20 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         return self.fit(X, y).predict(X)
 
     def predict(self, X: Any) -> NDArray[np.int64]:  # noqa: N803
-        """The cluster of each row, by size; the rows are clustered together, so this depends on all of them."""
+        """Return the cluster of each row, numbered by size. The rows are clustered together: each depends on all."""
         return self.cluster(X).labels
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:  # noqa: N803
-        """(rows, clusters found): the rows are clustered together."""
+        """Return (rows, clusters), the probability of each cluster. The rows are clustered together."""
         return self.cluster(X).probabilities
 
     def transform(self, X: Any) -> NDArray[np.float32]:  # noqa: N803
-        """(rows, S): the representations in which rows of a category are near each other."""
+        """Return (rows, S), representations in which rows of a category are near each other."""
         check_is_fitted(self, "model_")
         return self.represent(X)[1]
 
     def score(self, X: Any, y: Any = None) -> float:  # noqa: N803
-        """The adjusted Rand index of the clusters of ``X`` with the categories ``y``."""
+        """Return the adjusted Rand index of the clusters of ``X`` with the categories ``y``."""
         check_is_fitted(self, "model_")
         rows = self._rows(X, y)
         if rows.labels is None:
@@ -321,7 +280,7 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         return float(adjusted_rand_score(rows.labels, self.cluster(replace(rows, labels=None)).labels))
 
     def represent(self, X: Any) -> tuple[Rows, NDArray[np.float32]]:  # noqa: N803
-        """The rows as they were understood, and their representations."""
+        """Return the rows as they were read, and their representations."""
         check_is_fitted(self, "model_")
         rows = self._rows(X)
         x = self.preparation_(rows)
@@ -338,12 +297,12 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         return rows, z
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Weights, settings, categories and how rows are prepared: one safetensors file."""
+        """Write weights, settings, categories and the preparation of rows to one safetensors file."""
         check_is_fitted(self, "model_")
         save_model(self.model_, path, self.categories_, self.description())
 
     def description(self) -> dict[str, Any]:
-        """What the model file says besides the weights."""
+        """Return what the model file holds besides the weights."""
         settings = {
             name: value.item() if isinstance(value, np.generic) else value for name, value in self.get_params().items()
         }
@@ -358,7 +317,7 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], device: str = "auto") -> MetaClusterer:
-        """What :meth:`save` wrote; a model of :func:`save_model` that says how rows are prepared will do."""
+        """Load what :meth:`save` wrote, or a file of :func:`save_model` that says how rows are prepared."""
         model, description = load_model(path, device=device)
         try:
             return cls.of(model, description, device)
@@ -367,7 +326,7 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
     @classmethod
     def of(cls, model: ClusteringModel, description: Description, device: str = "auto") -> MetaClusterer:
-        """The estimator around a trained model."""
+        """Return an estimator for a trained model."""
         described = dict(description.input)
         settings = described.pop("estimator", {"max_clusters": model.config.max_clusters})
         if not isinstance(settings, dict):
@@ -399,7 +358,7 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         return int(self.model_.config.representation)
 
     def _rows(self, X: Any, y: Any = None, training: bool = False) -> Rows:  # noqa: N803
-        """Rows of what was passed. Numbers in rows and columns are checked as scikit-learn does."""
+        """Return the rows of ``X``; a matrix of numbers is validated as scikit-learn does."""
         like: Preparation | None = None if training else self.preparation_
         if not is_numeric_matrix(X) or (like is not None and like.kind != "vectors"):
             rows = as_rows(X, y, like)
@@ -420,35 +379,11 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         return self._named(as_rows(X, column_or_1d(y)))
 
     def _named(self, rows: Rows) -> Rows:
-        """Columns that were checked by scikit-learn have the names that were seen in training."""
+        """Give columns that scikit-learn has validated the names that were seen in training."""
         return replace(rows, columns=tuple(str(name) for name in getattr(self, "feature_names_in_", ())))
 
-    def _tasks(self, x: Tensor | SparseRows, y: NDArray[np.int64], images: bool) -> tuple[TaskSampler, list[Task]]:
-        """Training tasks, and the fixed tasks of other categories that validate."""
-        categories = np.unique(y)
-        held = round(self.validation * len(categories))
-        if self.validation and len(categories) >= FEWEST_FOR_VALIDATION:
-            held = max(2, held)
-        elif held:
-            held = 0
-        order = np.random.default_rng([int(self.seed), 0x5B1]).permutation(categories)
-        augment = ImageAugmentation(turn_categories=self.augment == "turn") if images and self.augment else None
-        low, high = self.task_rows
-        sampler = TaskSampler(
-            x,
-            y,
-            order[held:],
-            n_categories=(2, max(2, int(self.max_clusters))),
-            rows=(low, high),
-            imbalanced=True,
-            seed=int(self.seed),
-            augment=augment,
-        )
-        tasks = replace(sampler, categories=order[:held], augment=None).fixed(VALIDATION_TASKS) if held else []
-        return sampler, tasks
-
     def check_settings(self) -> None:
-        """Before anything is read or trained: a setting that cannot be is an error that names it."""
+        """Raise an error that names an invalid setting, before anything is read or trained."""
         check_settings(self.get_params())
 
     def __sklearn_tags__(self) -> Tags:

@@ -196,3 +196,27 @@ def test_the_pipeline_of_the_paper_is_made_of_the_same_stages():
     assert isinstance(pipeline, pipelines.Pipeline)
     assert isinstance(pipeline.initialise[0], LearnedStart)
     assert pipeline.select.name == "bound"
+
+
+@pytest.mark.parametrize("dropout", [None, 0.0, 0.25])
+def test_a_dropout_that_is_given_is_used_by_either_encoder(dropout):
+    for encoder, default in (("network", 0.1), ("residual", recipe.RESIDUAL_DROPOUT)):
+        settings = {**SMALL, "pretrain_steps": 1, "steps": 0, "choose": "bound"}
+        model = MetaClusterer(**settings, encoder=encoder, dropout=dropout).fit(*unit_rows())
+        assert model.model_.config.dropout == (default if dropout is None else dropout)
+
+
+@pytest.mark.parametrize(
+    ("rows", "settings", "message"),
+    [
+        ("vectors", {"augment": "turn"}, "augment='turn' is for images, but X holds vectors"),
+        ("vectors", {"text": "counts"}, "text='counts' is for texts, but X holds vectors"),
+        ("texts", {"scaling": "standard"}, "scaling='standard' is for vectors, but X holds texts"),
+        ("texts", {"embedding_model": "m"}, "embedding_model='m' is for text='embeddings', but text='tfidf'"),
+    ],
+)
+def test_a_setting_that_would_be_ignored_is_refused(rows, settings, message):
+    x, y = unit_rows(4, 5)
+    given = x if rows == "vectors" else [f"words of row {i} here" for i in range(len(y))]
+    with pytest.raises(ValueError, match=message):
+        MetaClusterer(**SMALL, **settings).fit(given, y)

@@ -62,6 +62,8 @@ class Recipe:
     encoder: str = "auto"
     representation: int | None = None
     """S of a residual encoder; None for as many columns as there are, at most ``RESIDUAL_WIDTH``."""
+    dropout: float | None = None
+    """Of a residual encoder; None for ``RESIDUAL_DROPOUT``."""
     choose: Literal["auto", "learned", "bound"] = "auto"
     effective_rows: float | Literal["auto"] | None = "auto"
     choice_tasks: int = CHOICE_TASKS
@@ -172,7 +174,8 @@ def residual_config(recipe: Recipe, x: Tensor | SparseRows) -> ModelConfig:
     """Return the model with a residual encoder; rows of unit length are embeddings, and taken by their direction."""
     config = recipe.model
     width = min(config.input_shape[0], recipe.representation or RESIDUAL_WIDTH, len(x) - 1)
-    return replace(config, encoder="residual", unit=of_unit_length(x), representation=width, dropout=RESIDUAL_DROPOUT)
+    dropout = RESIDUAL_DROPOUT if recipe.dropout is None else recipe.dropout
+    return replace(config, encoder="residual", unit=of_unit_length(x), representation=width, dropout=dropout)
 
 
 def learn_to_select(model: ClusteringModel, parts: list[Unseen], recipe: Recipe, decide: Callable[[str], None]) -> None:

@@ -1,0 +1,114 @@
+"""From the settings of MetaClusterer to a recipe: which tasks train, which validate, and the model's configuration."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from metaclust._util.devices import choose_device
+from metaclust._util.distributed import current
+from metaclust.data.rows import Rows
+from metaclust.data.sparse import SparseRows
+from metaclust.model.config import ModelConfig
+from metaclust.training.augmentation import ImageAugmentation
+from metaclust.training.config import TrainingConfig
+from metaclust.training.episodes import Task, TaskSampler
+from metaclust.training.recipe import Recipe
+
+VALIDATION_TASKS = 40
+DROPOUT = 0.1
+"""For rows that are not images; chosen on validation categories of vectors and of sentence embeddings."""
+SHIFT = 0.035
+"""For images, see ``ModelConfig.shift``; chosen on validation alphabets of Omniglot."""
+FEWEST_FOR_VALIDATION = 8
+"""With fewer categories than this, all are trained on and none is held out."""
+
+
+def recipe_for(
+    settings: Mapping[str, Any],
+    x: Tensor | SparseRows,
+    y: NDArray[np.int64],
+    input_shape: tuple[int, ...],
+    *,
+    folder: str | os.PathLike[str] | None,
+    resume: bool,
+) -> Recipe:
+    """Return how to learn from prepared rows ``x`` of the categories ``y``."""
+    images, paper = len(input_shape) == 3, settings["preset"] == "paper"
+    sampler, validation = training_tasks(settings, x, y, images)
+    changes: dict[str, Any] = {
+        "max_clusters": int(settings["max_clusters"]),
+        "components": settings["components"],
+        "learn_prior": not paper,
+    }
+    if settings["representation"] is not None:
+        changes["representation"] = settings["representation"]
+    if settings["dropout"] is not None:
+        changes["dropout"] = settings["dropout"]
+    elif not paper:
+        changes["dropout"] = 0.0 if images else DROPOUT
+    if images and not paper:
+        changes["shift"] = SHIFT
+    return Recipe(
+        sampler,
+        validation,
+        ModelConfig.preset(settings["preset"], input_shape, **changes),
+        TrainingConfig.preset(settings["preset"], seed=int(settings["seed"])),
+        choose_device(settings["device"]),
+        encoder="network" if paper and settings["encoder"] == "auto" else settings["encoder"],
+        representation=settings["representation"],
+        dropout=settings["dropout"],
+        choose=settings["choose"],
+        effective_rows=settings["effective_rows"],
+        choice_tasks=int(settings["choice_tasks"]),
+        pretrain_steps=settings["pretrain_steps"],
+        steps=settings["steps"],
+        folder=folder,
+        resume=resume,
+        progress=settings["progress"] and current().main,
+    )
+
+
+def training_tasks(
+    settings: Mapping[str, Any], x: Tensor | SparseRows, y: NDArray[np.int64], images: bool
+) -> tuple[TaskSampler, list[Task]]:
+    """Return the sampler of training tasks, and the fixed tasks of held-out categories."""
+    categories, seed = np.unique(y), int(settings["seed"])
+    held = 0
+    if settings["validation"] and len(categories) >= FEWEST_FOR_VALIDATION:
+        held = max(2, round(settings["validation"] * len(categories)))
+    order = np.random.default_rng([seed, 0x5B1]).permutation(categories)
+    low, high = settings["task_rows"]
+    turn = settings["augment"] == "turn"
+    sampler = TaskSampler(
+        x,
+        y,
+        order[held:],
+        n_categories=(2, max(2, int(settings["max_clusters"]))),
+        rows=(low, high),
+        imbalanced=True,
+        seed=seed,
+        augment=ImageAugmentation(turn_categories=turn) if images and settings["augment"] else None,
+    )
+    return sampler, replace(sampler, categories=order[:held], augment=None).fixed(VALIDATION_TASKS) if held else []
+
+
+def check_applicable(settings: Mapping[str, Any], rows: Rows) -> None:
+    """Raise an error for a setting that would be ignored with rows of this kind."""
+    kind = rows.data_kind
+    if settings["augment"] in (True, "turn") and kind.values != "pixels":
+        raise ValueError(f"augment={settings['augment']!r} is for images, but {rows.source} holds {kind.plural}")
+    if settings["scaling"] != "auto" and kind.name != "vectors":
+        raise ValueError(f"scaling={settings['scaling']!r} is for vectors, but {rows.source} holds {kind.plural}")
+    if settings["text"] != "tfidf" and kind.name != "text":
+        raise ValueError(f"text={settings['text']!r} is for texts, but {rows.source} holds {kind.plural}")
+    if settings["embedding_model"] is not None and settings["text"] != "embeddings":
+        raise ValueError(
+            f"embedding_model={settings['embedding_model']!r} is for text='embeddings', but text={settings['text']!r}"
+        )
