@@ -102,6 +102,7 @@ def covariance(request: pytest.FixtureRequest) -> str:
 def _few_tasks() -> Iterator[None]:
     """Priors are compared on few tasks: with the checks of types each step of inference takes many times as long."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("metaclust.training.plan.VALIDATION_TASKS", 8)
         patch.setattr("metaclust.training.prior.PRIOR_TASKS", 2)
         patch.setattr("metaclust.training.prior.EFFECTIVE_ROWS", (8.0, 20.0))
         yield

@@ -18,8 +18,7 @@ from sklearn.preprocessing import FunctionTransformer
 
 from metaclust import CheckpointError, DataError, Dataset, DataWarning, MetaClusterer, Rows, estimator
 from metaclust.data.inputs import canonical_order
-from metaclust.training import recipe
-from metaclust.training.plan import VALIDATION_TASKS
+from metaclust.training import plan, recipe
 
 QUICK = {
     "pretrain_steps": 3,
@@ -282,7 +281,7 @@ def test_validation_categories_are_kept_from_training(seen, categories, share, h
     trained_on = set(sampler.categories.tolist())
     assert len(trained_on) == categories - held
     assert validating <= set(range(categories)) - trained_on
-    assert len(tasks) == VALIDATION_TASKS
+    assert len(tasks) == plan.VALIDATION_TASKS
     # Categories are numbered in the order of their names: "10" comes before "2".
     number = {name: i for i, name in enumerate(sorted(str(c) for c in range(categories)))}
     assert {number[str(y[row])] for task in tasks for row in task.rows} == validating

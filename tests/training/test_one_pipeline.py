@@ -13,7 +13,7 @@ from metaclust.experiments import unseen
 from metaclust.inference import pipeline as pipelines
 from metaclust.inference.initialise import LearnedStart
 from metaclust.inference.pipeline import Search, pipeline_for
-from metaclust.training import evaluation, loop, prior, recipe
+from metaclust.training import evaluation, loop, plan, prior, recipe
 
 WIDTH = 12
 SMALL = {"progress": False, "pretrain_steps": 12, "steps": 4, "choice_tasks": 4, "seed": 1}
@@ -119,9 +119,10 @@ def test_weights_are_validated_by_what_users_get(monkeypatch):
     model = MetaClusterer(**SMALL, encoder="network").fit(*unit_rows())
     validations = len(model.run_.validations)
     assert validations == 5
-    assert len(seen) == validations * 40
+    assert len(seen) == validations * plan.VALIDATION_TASKS
     # Before the first step on the continuous ARI the task network is not trained.
-    assert [learned for _, learned, _ in seen] == [False] * 40 + [True] * 160
+    learned = [learned for _, learned, _ in seen]
+    assert learned == [False] * plan.VALIDATION_TASKS + [True] * 4 * plan.VALIDATION_TASKS
 
 
 def test_texts_arrays_and_the_experiment_give_one_model(monkeypatch):
