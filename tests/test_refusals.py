@@ -29,7 +29,7 @@ SMALL = {"representation": 2, "max_clusters": 3, "hidden": 8}
     [
         (lambda: split_categories(Y, -1), ValueError, r"seed=-1: .*0 or more"),
         (lambda: TaskSampler(X, Y, np.arange(4), seed=-1), ValueError, r"seed=-1"),
-        (lambda: TaskSampler(X, Y, np.arange(4), rows=[2, 5]), ValueError, r"rows=\[2, 5\]: give None"),
+        (lambda: TaskSampler(X, Y, np.arange(4), rows=[2, 5]), ValueError, r"rows=\[2, 5\]: pass None"),
         (lambda: TaskSampler(X, Y, np.arange(4), n_categories=(2.5, 3)), ValueError, r"n_categories=\(2.5, 3\)"),
         (lambda: TaskSampler(X.numpy(), Y, np.arange(4)), TypeError, r"x is ndarray: pass a tensor"),
         (lambda: TaskSampler(X[:, 0], Y, np.arange(4)), ValueError, r"x has shape \(20,\)"),

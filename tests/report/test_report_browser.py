@@ -33,7 +33,7 @@ def browser():
 @pytest.fixture(autouse=True)
 def _plain_map(monkeypatch):
     """Principal components: the rows are where the test puts them."""
-    monkeypatch.setattr(projection, "FEWEST_FOR_TSNE", 10**9)
+    monkeypatch.setattr(projection, "MIN_ROWS_FOR_TSNE", 10**9)
 
 
 @pytest.fixture
@@ -292,7 +292,7 @@ def test_light_and_dark_follow_the_system_and_the_button(show):
         return int(page.evaluate("getComputedStyle(document.body).backgroundColor.match(/[0-9]+/)[0]")) > 128
 
     def colour(page):
-        return page.evaluate("metaclustMap.look().colours[0]")
+        return page.evaluate("metaclustMap.colours().colours[0]")
 
     for scheme in ("light", "dark"):
         page = show(apart(), color_scheme=scheme)

@@ -95,7 +95,7 @@ def find_clusters(
     seen = state.survey
     drawn = np.repeat(seen.sample.numpy(), seen.sample_weights.long().numpy(), axis=0)
     pipeline = pipeline_for(model, search)
-    if len(drawn) < seen.rows:
+    if len(drawn) < seen.rows or not isinstance(rows, MemoryRows):
         drawn = drawn[canonical_order(drawn.astype(np.float32))]
     sample = pipeline.sample(drawn, seen.mean.double().numpy())
     run.phase("select")
