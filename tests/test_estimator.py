@@ -16,9 +16,10 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
-from metaclust import CheckpointError, DataError, Dataset, DataWarning, MetaClusterer, Rows, estimator
+from metaclust import CheckpointError, DataError, Dataset, DataWarning, MetaClusterer, Rows
 from metaclust.data.inputs import canonical_order
 from metaclust.training import plan, recipe
+from metaclust.training.episodes import TaskSampler
 
 QUICK = {
     "pretrain_steps": 3,
@@ -340,7 +341,7 @@ def test_small_categories_are_left_out_with_a_warning():
 def test_a_run_that_was_interrupted_ends_with_the_same_weights(tmp_path, monkeypatch):
     settings = {**QUICK, "pretrain_steps": 6, "steps": 8}
     straight = MetaClusterer(**settings).fit(X, Y, folder=tmp_path / "straight")
-    real = estimator.TaskSampler.batch
+    real = TaskSampler.batch
 
     def killed(self, step):
         if step == 11:
@@ -348,7 +349,7 @@ def test_a_run_that_was_interrupted_ends_with_the_same_weights(tmp_path, monkeyp
         return real(self, step)
 
     with monkeypatch.context() as patch:
-        patch.setattr(estimator.TaskSampler, "batch", killed)
+        patch.setattr(TaskSampler, "batch", killed)
         with pytest.raises(KeyboardInterrupt):
             MetaClusterer(**settings).fit(X, Y, folder=tmp_path / "run")
     torch.rand(5)
