@@ -408,3 +408,13 @@ def test_a_run_with_a_frozen_encoder_is_resumed_to_the_same_weights(tmp_path):
             train(stopped, SAMPLER, None, config, folder=tmp_path, progress=False)
     train(stopped, SAMPLER, None, config, folder=tmp_path, resume=True, progress=False)
     assert same_weights(whole, stopped)
+
+
+@pytest.mark.parametrize("freeze", [True, False])
+def test_weights_that_a_user_froze_stay_frozen(freeze):
+    model = new_model()
+    held = next(model.encoder.parameters()).requires_grad_(False)
+    before = held.clone()
+    train(model, SAMPLER, None, replace(SHORT, freeze_encoder=freeze), progress=False)
+    assert torch.equal(held, before)
+    assert [weight for weight in model.parameters() if not weight.requires_grad] == [held]

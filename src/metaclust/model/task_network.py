@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
@@ -20,11 +18,6 @@ class TaskNetwork(nn.Module):
         self.f_u = feed_forward(representation, hidden, hidden, dropout)
         self.g_u = feed_forward(hidden, hidden, hidden, dropout)
         self.f_r = feed_forward(representation + hidden, clusters, hidden, dropout)
-
-    def layers(self) -> list[Tensor]:
-        """Return the weights and biases of the nine layers, in order."""
-        linear: list[Any] = [network[i] for network in (self.f_u, self.g_u, self.f_r) for i in (0, 3, 6)]
-        return [value for layer in linear for value in (layer.weight, layer.bias)]
 
     def forward(
         self, z: Float[Tensor, "*task n s"], mask: Bool[Tensor, "*task n"] | None = None
