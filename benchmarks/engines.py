@@ -22,7 +22,7 @@ from benchmarks.shards import WIDTH, write_shards
 from benchmarks.shards_run import COMPONENTS, Chain, imported, worker_pids
 from metaclust.mixture.blocks import BlockSums, Map
 from metaclust.mixture.families import FAMILIES, component_family
-from metaclust.mixture.fit import StreamRows
+from metaclust.mixture.rows import StreamRows
 from metaclust.mixture.streaming import BlockMixture, Passes
 from metaclust.scale import open_engine
 from metaclust.scale.rows import ShardRows

@@ -24,7 +24,7 @@ import psutil
 
 from metaclust import InfiniteGaussianMixture
 from metaclust.data.streams import NpyStream, RowStream
-from metaclust.mixture.fit import Progress, StreamRows
+from metaclust.mixture.rows import Progress, StreamRows
 from metaclust.scale import cluster_shards, open_engine
 
 COMPONENTS = 50

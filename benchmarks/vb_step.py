@@ -21,7 +21,7 @@ from benchmarks.report import Row, machine, markdown
 from metaclust.data.streams import ArrayStream
 from metaclust.mixture.blocks import Map, block_size
 from metaclust.mixture.families import FAMILIES, component_family
-from metaclust.mixture.fit import WeightedRows
+from metaclust.mixture.rows import WeightedRows
 from metaclust.mixture.streaming import BlockMixture, LocalPasses, block_steps, first_memo
 from metaclust.mixture.threads import over_blocks
 

@@ -22,8 +22,9 @@ from metaclust.inference.result import Start
 from metaclust.inference.stages import Candidate, Floats
 from metaclust.mixture.blocks import Map
 from metaclust.mixture.components import Components
-from metaclust.mixture.fit import FitRows, FitSettings, Progress, StreamRows, fit_mixture
+from metaclust.mixture.fit import BlockRefinement, PosteriorStart, fit_mixture
 from metaclust.mixture.posterior import with_tensors
+from metaclust.mixture.rows import FitRows, Progress, StreamRows
 from metaclust.mixture.state import FitState
 from metaclust.mixture.step import score_weights
 from metaclust.mixture.streaming import BlockMixture
@@ -132,11 +133,10 @@ def with_all_rows(
     mixture = BlockMixture(
         family, Map(torch.from_numpy(mean), torch.ones((), dtype=torch.float64)), model.alpha.cpu().double()
     )
-    weights = score_weights(family, start.parameters, start.sticks)
-    # As many passes for any rows: no change of the bound is small enough to stop.
-    settings = FitSettings(len(weights), "kmeans++", 1, STEPS, -1.0, 0, (weights, start.parameters))
+    initialise = PosteriorStart(score_weights(family, start.parameters, start.sticks), start.parameters)
     passes = rows.passes(mixture, len(mean), run.progress)
-    end = fit_mixture(settings, passes, state, run.save, run.phase)
+    # As many passes for any rows: clusters do not depend on when a bound has converged.
+    end = fit_mixture(initialise, BlockRefinement(STEPS, tol=None), passes, state, run.save, run.phase)
     run.advance()
     return Components.of_parameters(family, end.parameters, end.sticks), end.bounds
 

@@ -21,8 +21,9 @@ from metaclust.data.streams import ArrayStream, RowStream, in_blocks, joined, ro
 from metaclust.data.survey import Survey, check_block
 from metaclust.mixture.blocks import Map, Worker, block_size
 from metaclust.mixture.families import FAMILIES, Family, MeanCovariance, component_family
-from metaclust.mixture.fit import FitRows, FitSettings, StreamRows, fit_mixture
+from metaclust.mixture.fit import BlockInitialiser, BlockRefinement, MeansStart, PosteriorStart, SeedStarts, fit_mixture
 from metaclust.mixture.prior import Prior
+from metaclust.mixture.rows import FitRows, StreamRows
 from metaclust.mixture.seeding import Init
 from metaclust.mixture.settings import check_mixture_settings, checked_weights, settings_as_json, start_means
 from metaclust.mixture.state import FitState, load_state, save_state
@@ -204,7 +205,8 @@ class InfiniteGaussianMixture(DensityMixin, BaseEstimator):  # type: ignore[misc
         with rows.progress(seen.rows, self.progress) as progress:
             passes = rows.passes(mixture, width, progress)
             phase = (lambda name: None) if progress is None else progress.phase
-            posterior = fit_mixture(self._fit_settings(width, warm), passes, reached, save, phase)
+            refine = BlockRefinement(int(self.max_iter), float(self.tol))
+            posterior = fit_mixture(self._initialiser(width, warm), refine, passes, reached, save, phase)
         self._keep(mixture, posterior, seen.weight)
         if not self.converged_:
             warnings.warn(
@@ -233,16 +235,12 @@ class InfiniteGaussianMixture(DensityMixin, BaseEstimator):  # type: ignore[misc
             None if self.batch_rows is None else int(self.batch_rows),
         )
 
-    def _fit_settings(self, width: int, warm: bool) -> FitSettings:
-        return FitSettings(
-            int(self.max_components),
-            self.init if isinstance(self.init, str) else start_means(self.init, width),
-            1 if warm or not isinstance(self.init, str) else int(self.n_init),
-            int(self.max_iter),
-            float(self.tol),
-            int(self.seed),
-            (self._weights, self._parameters) if warm else None,
-        )
+    def _initialiser(self, width: int, warm: bool) -> BlockInitialiser:
+        if warm:
+            return PosteriorStart(self._weights, self._parameters)
+        if isinstance(self.init, str):
+            return SeedStarts(int(self.max_components), self.init, int(self.n_init), int(self.seed))
+        return MeansStart(start_means(self.init, width))
 
     def _keep(self, mixture: BlockMixture, posterior: BlockPosterior, rows: float) -> None:
         """Set the fitted attributes, in units of the rows."""

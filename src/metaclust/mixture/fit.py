@@ -1,163 +1,145 @@
-"""Fitting the mixture to rows in blocks: the rows, the starts, and when to stop."""
+"""Fitting the mixture to rows in blocks: initialise, refine, select, one start after the other.
+
+    initialise: passes over the rows, a survey of them -> the statistics that a start begins from
+    refine:     the statistics                         -> the posterior, when the bound has converged
+    select:     the posteriors of all starts           -> the one with the highest bound
+
+These are the stages of :mod:`metaclust.inference.stages` for rows that do not fit into memory. A start is finished
+before the next one begins, and the state after every pass is enough to resume.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from metaclust._util.progress import RowsBar
-from metaclust.data.streams import RowStream, in_blocks
-from metaclust.data.survey import Survey, check_width, survey
+from metaclust.data.survey import Survey
 from metaclust.mixture.blocks import Map
 from metaclust.mixture.seeding import Init, precision_around, seeds
 from metaclust.mixture.state import FitState
-from metaclust.mixture.streaming import (
-    BlockMixture,
-    BlockPosterior,
-    LocalPasses,
-    Memo,
-    Passes,
-    block_steps,
-    first_memo,
-    largest_first,
-)
-
-
-@dataclass(frozen=True)
-class WeightedRows:
-    """A stream of rows with their weights, as a source of blocks."""
-
-    stream: RowStream
-    width: int
-    weights: Tensor | None = None
-
-    def blocks(self, size: int) -> Iterator[tuple[Tensor, Tensor | None]]:
-        first = 0
-        for x in in_blocks(self.stream.arrays(), size):
-            check_width(x, first, self.width, self.stream.name)
-            yield x, None if self.weights is None else self.weights[first : first + len(x)]
-            first += len(x)
+from metaclust.mixture.streaming import BlockPosterior, Memo, Passes, block_steps, first_memo, largest_first
 
 
 @runtime_checkable
-class Progress(Protocol):
-    """Receives the progress of a fit, as :class:`metaclust._util.progress.RowsBar` does."""
-
-    def phase(self, name: str) -> None: ...
-    def advance(self, rows: int) -> None: ...
-
-
-@runtime_checkable
-class FitRows(Protocol):
-    """Rows that a mixture can be fitted to, wherever they are."""
+class BlockInitialiser(Protocol):
+    """Proposes the statistics to start from, for each of several starts."""
 
     @property
-    def name(self) -> str: ...
-    def survey(self, most: int, seed: int) -> Survey:
-        """The first pass, with a sample of at most ``most`` rows."""
-
-    def progress(self, rows: int, wanted: bool) -> AbstractContextManager[Progress | None]:
-        """The receiver of the progress of the passes that follow."""
-
-    def passes(self, mixture: BlockMixture, width: int, progress: Progress | None) -> Passes:
-        """The passes over rows of this width."""
+    def starts(self) -> int: ...
+    def __call__(self, passes: Passes, survey: Survey, start: int) -> Memo: ...
 
 
 @dataclass(frozen=True)
-class StreamRows:
-    """The rows of a stream, processed in this process."""
-
-    stream: RowStream
-    width: int | None = None
-    """The required number of columns, if known."""
-    weights: NDArray[np.float64] | None = None
-
-    @property
-    def name(self) -> str:
-        return self.stream.name
-
-    def survey(self, most: int, seed: int) -> Survey:
-        return survey(self.stream, self.weights, most, seed, self.width)
-
-    def progress(self, rows: int, wanted: bool) -> AbstractContextManager[Progress | None]:
-        return RowsBar(rows) if wanted else nullcontext()
-
-    def passes(self, mixture: BlockMixture, width: int, progress: Progress | None) -> Passes:
-        weights = None if self.weights is None else torch.from_numpy(self.weights)
-        source = WeightedRows(self.stream, width, weights)
-        return LocalPasses(source, mixture) if progress is None else LocalPasses(source, mixture, progress.advance)
-
-
-@dataclass(frozen=True)
-class FitSettings:
-    """How a fit starts and when it stops."""
+class SeedStarts:
+    """Components around seeds from the sample, other ones for each start."""
 
     components: int
-    init: Init | NDArray[np.float64]
+    init: Init
     starts: int
-    max_iter: int
-    tol: float
     seed: int
-    warm_start: tuple[Tensor, Any] | None = None
-    """Score weights and parameters to start from, instead of seeds."""
+
+    def __call__(self, passes: Passes, survey: Survey, start: int) -> Memo:
+        z, counts = mapped(passes.mixture.transform, survey.sample), survey.sample_weights.numpy()
+        seed = int(np.random.SeedSequence([self.seed, start]).generate_state(1)[0])
+        return memo_around(passes, survey, seeds(z, counts, self.components, self.init, seed))
+
+
+@dataclass(frozen=True)
+class MeansStart:
+    """Components around given means, in the units of the rows."""
+
+    means: NDArray[np.float64]
+    starts = 1
+
+    def __call__(self, passes: Passes, survey: Survey, start: int) -> Memo:
+        return memo_around(passes, survey, mapped(passes.mixture.transform, torch.from_numpy(self.means)))
+
+
+@dataclass(frozen=True)
+class PosteriorStart:
+    """A posterior that was found before: its score weights and its parameters."""
+
+    weights: Float[Tensor, "k f"]
+    parameters: Any
+    starts = 1
+
+    def __call__(self, passes: Passes, survey: Survey, start: int) -> Memo:
+        return first_memo(passes, self.weights, self.parameters)
+
+
+@dataclass(frozen=True)
+class BlockRefinement:
+    """Passes until one changes the bound by at most ``tol * (rows + |bound|)``, and at most ``max_iter`` of them.
+
+    Without ``tol`` there are always ``max_iter`` passes.
+    """
+
+    max_iter: int
+    tol: float | None
+
+    def __call__(
+        self, passes: Passes, state: FitState, save: Callable[[FitState], object], phase: Callable[[str], object]
+    ) -> BlockPosterior:
+        """Go on from the statistics in ``state``; ``save`` is called with the state after every pass but the last."""
+        assert state.memo is not None  # noqa: S101 - for mypy
+        steps = block_steps(passes, state.memo, state.bounds)
+        while True:
+            phase(f"pass {len(state.bounds) + 1}")
+            posterior, memo = next(steps)
+            if not np.isfinite(posterior.bounds[-1]):
+                raise ValueError("the bound is no number any more: X has changed since it was checked, or is too large")
+            posterior = replace(posterior, converged=self.has_converged(posterior.bounds, state.survey.weight))
+            if posterior.converged or len(posterior.bounds) >= self.max_iter:
+                return posterior
+            state = replace(state, memo=memo, bounds=posterior.bounds)
+            save(state)
+
+    def has_converged(self, bounds: tuple[float, ...], rows: float) -> bool:
+        if self.tol is None or len(bounds) < 2:
+            return False
+        return abs(bounds[-1] - bounds[-2]) <= self.tol * (rows + abs(bounds[-2]))
+
+
+def best_bound(one: BlockPosterior | None, other: BlockPosterior) -> BlockPosterior:
+    """Return the posterior with the higher bound, the first where they are equal."""
+    return one if one is not None and one.bounds[-1] >= other.bounds[-1] else other
 
 
 def fit_mixture(
-    settings: FitSettings,
+    initialise: BlockInitialiser,
+    refine: BlockRefinement,
     passes: Passes,
     state: FitState,
-    save: Callable[[FitState], object],
-    phase: Callable[[str], object],
+    save: Callable[[FitState], object] = lambda state: None,
+    phase: Callable[[str], object] = lambda name: None,
 ) -> BlockPosterior:
     """Fit from each start, from ``state`` on, and return the posterior with the best bound.
 
     ``save`` is called with the state after every pass, ``phase`` with the name of what is done next.
     """
-    while state.start < settings.starts:
+    while state.start < initialise.starts:
         if state.memo is None:
             phase("start")
-            start = settings.warm_start
-            memo = first_memo(passes, *start) if start else memo_from_seeds(settings, passes, state)
-            state = replace(state, memo=memo, bounds=())
+            state = replace(state, memo=initialise(passes, state.survey, state.start), bounds=())
             save(state)
-        assert state.memo is not None  # noqa: S101 - for mypy
-        steps = block_steps(passes, state.memo, state.bounds)
-        while state.memo is not None:
-            phase(f"pass {len(state.bounds) + 1}")
-            posterior, memo = next(steps)
-            if not np.isfinite(posterior.bounds[-1]):
-                raise ValueError("the bound is no number any more: X has changed since it was checked, or is too large")
-            posterior = replace(posterior, converged=has_converged(posterior.bounds, state.survey.weight, settings.tol))
-            state = replace(state, memo=memo, bounds=posterior.bounds)
-            if posterior.converged or len(posterior.bounds) >= settings.max_iter:
-                better = state.best is None or posterior.bounds[-1] > state.best.bounds[-1]
-                state = FitState(state.survey, state.start + 1, best=posterior if better else state.best)
-            save(state)
+        found = refine(passes, state, save, phase)
+        state = FitState(state.survey, state.start + 1, best=best_bound(state.best, found))
+        save(state)
     assert state.best is not None  # noqa: S101 - for mypy
     return state.best
 
 
-def has_converged(bounds: tuple[float, ...], rows: float, tol: float) -> bool:
-    """Whether the last pass changed the bound by at most ``tol * (rows + |bound|)``."""
-    return len(bounds) > 1 and abs(bounds[-1] - bounds[-2]) <= tol * (rows + abs(bounds[-2]))
-
-
-def memo_from_seeds(settings: FitSettings, passes: Passes, state: FitState) -> Memo:
-    """The statistics of components around seeds from the sample, or around the given means."""
+def memo_around(passes: Passes, survey: Survey, means: NDArray[np.float64]) -> Memo:
+    """The statistics of components around means, as precise as the sample lies around them; the largest first."""
     family, transform = passes.mixture.family, passes.mixture.transform
-    z, counts = mapped(transform, state.survey.sample), state.survey.sample_weights.numpy()
-    if isinstance(settings.init, np.ndarray):
-        means = mapped(transform, torch.from_numpy(settings.init))
-    else:
-        seed = int(np.random.SeedSequence([settings.seed, state.start]).generate_state(1)[0])
-        means = seeds(z, counts, settings.components, settings.init, seed)
+    z, counts = mapped(transform, survey.sample), survey.sample_weights.numpy()
     around = family.around(torch.from_numpy(means), precision_around(z, counts, means))
     prior = family.start(family.features(torch.from_numpy(z[:0])), len(means))
     return largest_first(first_memo(passes, family.score_weights(around), prior))

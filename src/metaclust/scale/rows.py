@@ -13,7 +13,7 @@ from torch import Tensor
 from metaclust.data.rows import DataError, listed
 from metaclust.data.survey import Survey
 from metaclust.mixture.blocks import BlockSums
-from metaclust.mixture.fit import Progress
+from metaclust.mixture.rows import Progress
 from metaclust.mixture.streaming import BatchSums, BlockMixture, Passes, product_dtype
 from metaclust.scale.engines import Engine, map_add
 from metaclust.scale.folder import ShardRunFolder

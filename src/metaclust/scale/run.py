@@ -22,7 +22,7 @@ from metaclust.inference.cluster import Run, find_clusters
 from metaclust.mixture.components import Components
 from metaclust.mixture.estimator import InfiniteGaussianMixture
 from metaclust.mixture.families import FAMILIES
-from metaclust.mixture.fit import Progress
+from metaclust.mixture.rows import Progress
 from metaclust.mixture.state import FitState, load_state, save_state
 from metaclust.scale.engines import Engine, LocalEngine, open_engine
 from metaclust.scale.folder import ShardRunFolder

@@ -21,7 +21,7 @@ from metaclust.inference.cluster import sizes_of
 from metaclust.mixture.blocks import BlockSums, Map, Worker, block_size
 from metaclust.mixture.components import Components
 from metaclust.mixture.families import Family
-from metaclust.mixture.fit import WeightedRows
+from metaclust.mixture.rows import WeightedRows
 from metaclust.mixture.streaming import sum_blocks
 from metaclust.mixture.threads import over_blocks
 from metaclust.scale.shards import BadShard, Reader, Shard, named
