@@ -18,7 +18,7 @@ from scale_rows import blobs
 
 from metaclust import InfiniteGaussianMixture, MetaClusterer
 from metaclust.data.streams import ArrayStream
-from metaclust.inference.cluster import MemoryRows, Run, by_size, sizes_of, with_all_rows
+from metaclust.inference.cluster import Hooks, MemoryRows, by_size, sizes_of, with_all_rows
 from metaclust.scale import DaskEngine, LocalEngine, ShardedClustering, cluster_shards
 from metaclust.scale.engines import FAN, map_add
 from metaclust.scale.shards import BadShard, Shard
@@ -142,7 +142,7 @@ def test_many_rows_go_on_from_the_clusters_of_a_sample(
     # From the same clusters of the sample, inference on all rows in memory finds the same clusters.
     z = model.transform(np.concatenate([np.load(path) for path in sorted(shards.glob("*.npy"))]))
     _, _, state, best, mean, _ = seen[0]
-    components, _ = with_all_rows(model.model_, MemoryRows(ArrayStream(z)), state, best, mean, Run())
+    components, _ = with_all_rows(model.model_, MemoryRows(ArrayStream(z)), state, best, mean, Hooks())
     components = replace(components, means=components.means + mean)
     components = by_size(components, 1, lambda now: sizes_of(now.assigned(z)[0], len(now.weights)))
     assert result.components is not None

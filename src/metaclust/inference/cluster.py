@@ -66,7 +66,7 @@ class MemoryRows(StreamRows):
 
 
 @dataclass(frozen=True)
-class Run:
+class Hooks:
     """What a search reports to, and where it is kept."""
 
     state: FitState | None = None
@@ -81,34 +81,34 @@ class Run:
 
 
 def find_clusters(
-    model: ClusteringModel, rows: FitRows, search: Search, count: Counter, run: Run | None = None
+    model: ClusteringModel, rows: FitRows, search: Search, count: Counter, hooks: Hooks | None = None
 ) -> Found:
     """Find the clusters of representations, and how many there are.
 
     ``count`` goes through all rows; clusters of fewer than ``search.min_cluster_size`` rows are dissolved, the smallest
     first, and their rows go where they are next most probable.
     """
-    run = run or Run()
-    state = run.state
+    hooks = hooks or Hooks()
+    state = hooks.state
     if state is None:
         state = FitState(rows.survey(SAMPLE_ROWS, search.seed))
-        run.save(state)
+        hooks.save(state)
     seen = state.survey
     drawn = np.repeat(seen.sample.numpy(), seen.sample_weights.long().numpy(), axis=0)
     pipeline = pipeline_for(model, search)
     if len(drawn) < seen.rows or not isinstance(rows, MemoryRows):
         drawn = drawn[canonical_order(drawn.astype(np.float32))]
     sample = pipeline.sample(drawn, seen.mean.double().numpy())
-    run.phase("select")
-    selection = pipeline(model, sample, search.max_clusters, search.seed, run.advance)
+    hooks.phase("select")
+    selection = pipeline(model, sample, search.max_clusters, search.seed, hooks.advance)
     best = selection.best
     components, bound, weight, passes = Components.of(best.posterior), best.bound, best.weight, 0
     if len(sample) < seen.rows and best.posterior.sticks is not None:
         weight *= len(sample) / seen.rows  # A cluster counts as much as it did in the sample.
-        components, bounds = with_all_rows(model, rows, state, best, sample.mean, run)
+        components, bounds = with_all_rows(model, rows, state, best, sample.mean, hooks)
         bound, passes = bounds[-1], len(bounds)
     components = replace(components, means=components.means + sample.mean)
-    run.phase("sizes")
+    hooks.phase("sizes")
     components = by_size(components, search.min_cluster_size, count)
     return Found(components, bound, starts_of(selection, pipeline.select.name), weight, pipeline.select.name, passes)
 
@@ -124,7 +124,7 @@ def starts_of(selection: Selection, selected_by: str) -> tuple[Start, ...]:
 
 @torch.no_grad()
 def with_all_rows(
-    model: ClusteringModel, rows: FitRows, state: FitState, best: Candidate, mean: Floats, run: Run
+    model: ClusteringModel, rows: FitRows, state: FitState, best: Candidate, mean: Floats, hooks: Hooks
 ) -> tuple[Components, tuple[float, ...]]:
     """Go on from the clusters of a sample with all rows, in blocks; also return the bound after each pass."""
     start, family = (
@@ -134,10 +134,10 @@ def with_all_rows(
         family, Map(torch.from_numpy(mean), torch.ones((), dtype=torch.float64)), model.alpha.cpu().double()
     )
     initialise = PosteriorStart(score_weights(family, start.parameters, start.sticks), start.parameters)
-    passes = rows.passes(mixture, len(mean), run.progress)
+    passes = rows.passes(mixture, len(mean), hooks.progress)
     # As many passes for any rows: clusters do not depend on when a bound has converged.
-    end = fit_mixture(initialise, BlockRefinement(STEPS, tol=None), passes, state, run.save, run.phase)
-    run.advance()
+    end = fit_mixture(initialise, BlockRefinement(STEPS, tol=None), passes, state, hooks.save, hooks.phase)
+    hooks.advance()
     return Components.of_parameters(family, end.parameters, end.sticks), end.bounds
 
 
@@ -160,7 +160,7 @@ def cluster_in_order(
     def count(components: Components) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         return sizes_of(components.assigned(z)[0], len(components.weights))
 
-    return find_clusters(model, MemoryRows(ArrayStream(z)), search, count, Run(advance=advance))
+    return find_clusters(model, MemoryRows(ArrayStream(z)), search, count, Hooks(advance=advance))
 
 
 def sizes_of(labels: NDArray[np.int64], clusters: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

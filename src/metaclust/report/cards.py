@@ -42,7 +42,7 @@ class CategoryShare:
 
 
 @dataclass(frozen=True)
-class Card:
+class ClusterCard:
     """What the report says about a cluster."""
 
     number: int
@@ -66,7 +66,7 @@ class Card:
         return ", ".join((words or columns or [share.name for share in self.categories])[:3])
 
 
-def make_cards(clustering: Clustering, content: Content, progress: bool = False) -> list[Card]:
+def make_cards(clustering: Clustering, content: Content, progress: bool = False) -> list[ClusterCard]:
     """Return one card per cluster."""
     clusters = range(clustering.n_clusters)
     typical = [clustering.typical(k, content.typical).tolist() for k in clusters]
@@ -85,7 +85,7 @@ def make_cards(clustering: Clustering, content: Content, progress: bool = False)
 
 def make_card(
     clustering: Clustering, content: Content, cluster: int, typical: list[int], least_sure: list[int]
-) -> Card:
+) -> ClusterCard:
     """Return the card of a cluster with these rows."""
     here = clustering.labels == cluster
     size = int(here.sum())
@@ -93,7 +93,7 @@ def make_card(
     counts = Counter() if known is None else Counter(known[i] for i in np.flatnonzero(here).tolist())
     largest = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:MAX_CATEGORIES]
     columns = content.card_columns(cluster)
-    return Card(
+    return ClusterCard(
         number=cluster,
         size=size,
         share=percent(size / len(here)),

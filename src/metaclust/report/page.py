@@ -16,7 +16,7 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 
 from metaclust.inference.result import Clustering
-from metaclust.report.cards import Card
+from metaclust.report.cards import ClusterCard
 from metaclust.report.content import Content
 from metaclust.report.headline import alternatives, certainty, data_description, headline, metrics
 from metaclust.report.palette import colours
@@ -44,7 +44,7 @@ class CrossTable:
 
 
 def page(
-    clustering: Clustering, content: Content, projection: Projection, cards: Sequence[Card], title: str | None
+    clustering: Clustering, content: Content, projection: Projection, cards: Sequence[ClusterCard], title: str | None
 ) -> str:
     """Return the whole HTML file."""
     environment = Environment(
