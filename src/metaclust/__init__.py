@@ -42,10 +42,7 @@ __version__ = "0.2.0.dev0"
 WHERE = {
     "metaclust.training.augmentation": ("ImageAugmentation",),
     "metaclust._util.tensors": ("CheckpointError",),
-    "metaclust.model.checkpoint": (
-        "load_model",
-        "save_model",
-    ),
+    "metaclust.model.checkpoint": ("load_model", "save_model"),
     "metaclust.inference.result": ("Clustering",),
     "metaclust.data": (
         "DataError",
@@ -62,27 +59,11 @@ WHERE = {
         "rows_from_array",
     ),
     "metaclust._util.devices": ("choose_device",),
-    "metaclust.training.episodes": (
-        "Batch",
-        "Split",
-        "Task",
-        "TaskSampler",
-        "collate",
-        "split_categories",
-    ),
+    "metaclust.training.episodes": ("Batch", "Split", "Task", "TaskSampler", "collate", "split_categories"),
     "metaclust.estimator": ("MetaClusterer",),
-    "metaclust.training.evaluation": (
-        "Evaluation",
-        "evaluate",
-    ),
+    "metaclust.training.evaluation": ("Evaluation", "evaluate"),
     "metaclust.mixture.estimator": ("InfiniteGaussianMixture",),
-    "metaclust.mixture": (
-        "Posterior",
-        "Prior",
-        "Statistics",
-        "expectation_maximization",
-        "variational_bayes",
-    ),
+    "metaclust.mixture": ("Posterior", "Prior", "Statistics", "expectation_maximization", "variational_bayes"),
     "metaclust.model.clustering_model": ("ClusteringModel",),
     "metaclust.model.config": ("ModelConfig",),
     "metaclust.objectives.ari": ("soft_ari",),

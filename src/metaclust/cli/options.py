@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -16,29 +16,21 @@ def suppress_warnings(quiet: bool) -> bool:
     return quiet
 
 
+def unset(words: str) -> Any:
+    """Return an option that is left to the program where it is not given."""
+    return typer.Option(help=words, show_default=False)
+
+
 DataPath = Annotated[
     Path, typer.Argument(help="A .csv, .tsv, .jsonl (also .gz), .parquet, .npy or .npz file, or a folder of images.")
 ]
 ModelPath = Annotated[Path, typer.Argument(help="Model file written by `metaclust train`.")]
-Label = Annotated[
-    str | None,
-    typer.Option(
-        help="Column or array of the known categories; by default one named label or category.", show_default=False
-    ),
-]
+Label = Annotated[str | None, unset("Column or array of the known categories; by default one named label or category.")]
 Missing = Annotated[str, typer.Option(help="How to treat rows with missing values: error, drop or mean (numbers).")]
 SkipBroken = Annotated[bool, typer.Option("--skip-broken", help="Skip images that cannot be read.")]
-MaxClusters = Annotated[
-    int | None,
-    typer.Option(help="Largest number of clusters; by default that of the model.", show_default=False),
-]
-Root = Annotated[
-    Path | None,
-    typer.Option(
-        help="Folder of the data sets; by default METACLUST_DATA or the user's data folder.", show_default=False
-    ),
-]
-Seed = Annotated[int | None, typer.Option(help="Random seed.", show_default=False)]
+MaxClusters = Annotated[int | None, unset("Largest number of clusters; by default that of the model.")]
+Root = Annotated[Path | None, unset("Folder of the data sets; by default METACLUST_DATA or the user's data folder.")]
+Seed = Annotated[int | None, unset("Random seed.")]
 Device = Annotated[str, typer.Option(help="Device: auto, cpu, cuda or mps.")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite existing files.")]
 Quiet = Annotated[

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from metaclust._util.distributed import current
-from metaclust._util.progress import CountBar
+from metaclust._util.progress import Bar
 from metaclust.data.sparse import SparseRows, of_unit_length
 from metaclust.inference.calibrate import CHOICE_TASKS, Unseen, learn_selector
 from metaclust.inference.initialise import ward_labels
@@ -211,7 +211,7 @@ def counted(recipe: Recipe, words: str, total: int) -> Iterator[Callable[[], obj
     if not recipe.progress:
         yield lambda: None
         return
-    with CountBar(words, total) as bar:
+    with Bar(words, total) as bar:
         yield bar.advance
 
 
