@@ -7,7 +7,10 @@ from typing import Any
 import jaxtyping
 import pytest
 import torch
+import type_checks
 from hypothesis import settings
+
+type_checks.install()
 
 from metaclust.mixture import (
     FAMILIES,
@@ -111,6 +114,7 @@ def _few_tasks() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def _seed() -> None:
     torch.manual_seed(0)
+    type_checks.start_again()
 
 
 @pytest.fixture
