@@ -7,10 +7,8 @@ from typing import Any
 import jaxtyping
 import pytest
 import torch
-import type_checks
+import type_checks  # Before anything of metaclust, whose functions it decorates.
 from hypothesis import settings
-
-type_checks.install()
 
 from metaclust.mixture import (
     FAMILIES,

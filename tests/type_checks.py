@@ -40,9 +40,8 @@ def jaxtyped(function: Any = None, **options: Any) -> Any:
     return call
 
 
-def install() -> None:
-    """Replace the decorator that the pytest plugin of jaxtyping puts on what is imported from now on."""
-    jaxtyping.jaxtyped = _decorator.jaxtyped = jaxtyped
+# What the pytest plugin of jaxtyping puts on everything that is imported from now on.
+jaxtyping.jaxtyped = _decorator.jaxtyped = jaxtyped
 
 
 def start_again() -> None:

@@ -32,8 +32,9 @@ if TYPE_CHECKING:
     from metaclust.objectives.ari import soft_ari
     from metaclust.objectives.prototypical import prototypical_loss
     from metaclust.training.augmentation import ImageAugmentation
+    from metaclust.training.batches import Batch, Task, collate
     from metaclust.training.config import TrainingConfig
-    from metaclust.training.episodes import Batch, Split, Task, TaskSampler, collate, split_categories
+    from metaclust.training.episodes import Split, TaskSampler, split_categories
     from metaclust.training.evaluation import Evaluation, evaluate
     from metaclust.training.loop import train
 
@@ -59,7 +60,8 @@ WHERE = {
         "rows_from_array",
     ),
     "metaclust._util.devices": ("choose_device",),
-    "metaclust.training.episodes": ("Batch", "Split", "Task", "TaskSampler", "collate", "split_categories"),
+    "metaclust.training.batches": ("Batch", "Task", "collate"),
+    "metaclust.training.episodes": ("Split", "TaskSampler", "split_categories"),
     "metaclust.estimator": ("MetaClusterer",),
     "metaclust.training.evaluation": ("Evaluation", "evaluate"),
     "metaclust.mixture.estimator": ("InfiniteGaussianMixture",),

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
-import shlex
-import sys
 import warnings
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -26,8 +23,12 @@ from metaclust.cli.options import (
     Root,
     Seed,
     SkipBroken,
+    Version,
     comma_separated,
     example,
+    refuse,
+    resume_command,
+    show,
     unset,
 )
 
@@ -42,21 +43,8 @@ app = typer.Typer(
 app.add_typer(data, name="data")
 
 
-def show_version(wanted: bool) -> bool:
-    if wanted:
-        from importlib.metadata import version
-
-        typer.echo(f"metaclust {version('metaclust')}")
-        raise typer.Exit
-    return wanted
-
-
 @app.callback()
-def about(
-    version: Annotated[
-        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Print the version.")
-    ] = False,
-) -> None:
+def about(version: Version = False) -> None:
     """Learn how to cluster from known categories, then find new ones in unlabelled data."""
 
 
@@ -204,8 +192,7 @@ def evaluate(
     data: DataPath,
     label: Label = None,
     tasks: Annotated[
-        int,
-        typer.Option(help="Number of random tasks of 2 to max-clusters categories; 0 clusters all rows together."),
+        int, typer.Option(help="Number of random tasks of 2 to max-clusters categories; 0 clusters all rows together.")
     ] = 0,
     max_clusters: MaxClusters = None,
     missing: Missing = "error",
@@ -241,8 +228,7 @@ def demo(
 @app.command(epilog=example("metaclust experiment table1 --dataset omniglot --splits 3 --workers 2"))
 def experiment(
     name: Annotated[
-        str,
-        typer.Argument(help="table1, ablation, vb-steps-train, vb-steps-test, categories, time or tsne."),
+        str, typer.Argument(help="table1, ablation, vb-steps-train, vb-steps-test, categories, time or tsne.")
     ],
     dataset: Annotated[str, typer.Option(help="Data set, see `metaclust data list`.")] = "omniglot",
     splits: Annotated[int, typer.Option(help="Number of random splits of the categories.")] = 10,
@@ -286,30 +272,6 @@ def experiment(
         render_only=render_only,
     )
     show(facts, as_json)
-
-
-def refuse(options: dict[str, Any], why: str) -> None:
-    """Raise an error for the first of the options that was given."""
-    for name, value in options.items():
-        if value is not None and value is not False:
-            raise ValueError(f"--{name.replace('_', '-')} {why}")
-
-
-def resume_command(program: list[str], resume: bool) -> str:
-    """Return the command that resumes this one."""
-    command = shlex.join([*program, *sys.argv[1:]])
-    return command if resume else f"{command} --resume"
-
-
-def show(facts: dict[str, Any], as_json: bool) -> None:
-    """Print the result of a command, one fact per line or as JSON."""
-    if as_json:
-        typer.echo(json.dumps(facts, indent=2))
-        return
-    width = max(len(key) for key in facts) + 2
-    for key, value in facts.items():
-        shown = f"{value:.3f}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else value
-        typer.echo(f"{key:{width}}{', '.join(map(str, shown)) if isinstance(shown, list) else shown}")
 
 
 def show_warning(message: Warning | str, *_: object, **__: object) -> None:

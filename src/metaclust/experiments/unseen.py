@@ -37,7 +37,8 @@ from metaclust.data.rows import DataWarning
 from metaclust.estimator import MetaClusterer
 from metaclust.experiments.records import append_record, commit, read_records, shown_title
 from metaclust.inference.baselines import BASELINES, Labels
-from metaclust.training.episodes import Task, TaskSampler, split_categories
+from metaclust.training.batches import Task
+from metaclust.training.episodes import TaskSampler, split_categories
 from metaclust.training.evaluation import Evaluation, compare, mean_error_text
 
 Vectors = Literal["pixels", "tfidf", "embeddings"]

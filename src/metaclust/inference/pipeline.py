@@ -59,33 +59,19 @@ class Selection:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """The three stages, and which numbers of clusters are tried.
-
-    Parameters
-    ----------
-    initialise : tuple of Initialiser
-        Where assignments to start from come from.
-    refine : Refiner
-        Inference from each of them.
-    select : Selector
-        What chooses among the candidates.
-    effective_rows : float or None
-        As how many rows a cluster counts, on average, when bounds are compared; None counts every row.
-    numbers : callable
-        From the largest number of clusters to the numbers to try.
-    rounds : int
-        With two, the numbers between the best one and its neighbours are tried, too.
-    centred : bool
-        Whether rows are taken around their mean, or where the encoder puts them.
-    """
+    """The three stages, and which numbers of clusters are tried."""
 
     initialise: tuple[Initialiser, ...]
     refine: Refiner
     select: Selector
     effective_rows: float | None = None
+    """As how many rows a cluster counts, on average, when bounds are compared; None counts every row."""
     numbers: Callable[[int], list[int]] = candidate_numbers
+    """From the largest number of clusters to the numbers to try."""
     rounds: int = 1
+    """With two, the numbers between the best one and its neighbours are tried, too."""
     centred: bool = False
+    """Whether rows are taken around their mean, or where the encoder puts them."""
 
     def sample(self, z: NDArray[Any], mean: Floats | None = None) -> Sample:
         """Return rows to cluster together; ``mean`` is that of more rows than these."""

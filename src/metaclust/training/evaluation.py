@@ -18,7 +18,7 @@ from metaclust.data.sparse import SparseRows
 from metaclust.inference.cluster import cluster_in_order
 from metaclust.inference.pipeline import Pipeline, Search
 from metaclust.model.clustering_model import ClusteringModel
-from metaclust.training.episodes import Task
+from metaclust.training.batches import Task
 
 
 def mean_error(values: Sequence[float] | NDArray[np.float64]) -> tuple[float, float]:

@@ -23,8 +23,9 @@ from metaclust.inference.initialise import ward_labels
 from metaclust.model.clustering_model import ClusteringModel
 from metaclust.model.config import ModelConfig
 from metaclust.model.encoders.residual import ResidualEncoder
+from metaclust.training.batches import Task
 from metaclust.training.config import TrainingConfig
-from metaclust.training.episodes import Task, TaskSampler
+from metaclust.training.episodes import TaskSampler
 from metaclust.training.evaluation import compare, local_tasks
 from metaclust.training.loop import train
 from metaclust.training.prior import fit_prior

@@ -93,20 +93,9 @@ class SentenceEmbedder:
     """Embeds texts by a sentence-transformers model; each text is embedded once, and its vector cached.
 
     Weights are read from safetensors only, and code that comes with a model is never run. The model is loaded for the
-    first text that is not in the cache.
-
-    Parameters
-    ----------
-    model : str or path
-        The folder of a model, or its name on the Hugging Face hub: "org/name", or "name" for the models of
-        sentence-transformers.
-    device : str or torch.device
-        Where to compute; "auto" is CUDA or MPS where there is one.
-    batch_size : int
-        How many texts are embedded together.
-    cache : str, path or None
-        The folder of the cache; "default" is embeddings/ in the folder that METACLUST_CACHE names, or else in the
-        user's cache. None caches nothing.
+    first text that is not in the cache. ``model`` is its folder, or its name on the Hugging Face hub: "org/name", or
+    "name" for the models of sentence-transformers. The "default" cache is embeddings/ in the folder that
+    METACLUST_CACHE names, or else in the user's cache; None caches nothing.
     """
 
     def __init__(

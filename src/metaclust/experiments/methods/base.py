@@ -21,8 +21,9 @@ from metaclust.data.sparse import SparseRows
 from metaclust.inference.pipeline import paper_pipeline
 from metaclust.model.clustering_model import ClusteringModel
 from metaclust.model.config import ModelConfig
+from metaclust.training.batches import Task
 from metaclust.training.config import TrainingConfig
-from metaclust.training.episodes import Task, TaskSampler
+from metaclust.training.episodes import TaskSampler
 from metaclust.training.evaluation import cluster_tasks, compare, local_tasks, mean_error
 from metaclust.training.loop import Objective, train
 

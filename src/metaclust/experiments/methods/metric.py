@@ -9,8 +9,8 @@ from torch import Tensor
 from metaclust.experiments.methods.base import EncoderMethod, validate_in_frame
 from metaclust.model.clustering_model import ClusteringModel
 from metaclust.objectives.metric import contrastive_loss, triplet_loss
+from metaclust.training.batches import Batch
 from metaclust.training.config import TrainingConfig
-from metaclust.training.episodes import Batch
 from metaclust.training.loop import Objective
 
 
