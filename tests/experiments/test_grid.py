@@ -17,6 +17,7 @@ from metaclust.experiments.command import run_experiment
 from metaclust.experiments.grid import GridError, missing_trials, run_grid
 from metaclust.experiments.lab import Lab
 from metaclust.experiments.methods import METHODS
+from metaclust.experiments.methods.base import SPREADS
 from metaclust.experiments.problems import PROTOCOLS, load, problem_of, protocol_of
 from metaclust.experiments.records import append_record, read_records
 from metaclust.experiments.settings import Variant
@@ -165,20 +166,20 @@ import sys
 from pathlib import Path
 from metaclust.experiments import command, trials
 from metaclust.experiments.budgets import BUDGETS, Budget
-from metaclust.experiments.methods import base
 
 if __name__ == "__main__":
     BUDGETS["tiny"] = Budget("tiny", 2, 2, 1, 2, 2, 3, 1, 2)
     trials.TABLE1, trials.WITH_BASELINES = ("ours", "proto", "pca"), ("ours",)
-    base.SPREADS = (4.0,)
     command.run_experiment(
         "table1", "digits", splits=2, budget="tiny", out=sys.argv[1], runs=sys.argv[2], workers=2, progress=False
     )
 """
 
 
-def test_a_grid_killed_half_way_does_nothing_twice_and_ends_with_the_same_table(tmp_path, tiny):
+def test_a_grid_killed_half_way_does_nothing_twice_and_ends_with_the_same_table(tmp_path, tiny, monkeypatch):
     """The workers of another process are killed; this process goes on alone, and makes the whole table alone, too."""
+    # The workers try all frames.
+    monkeypatch.setattr("metaclust.experiments.methods.base.SPREADS", SPREADS)
     script = tmp_path / "grid.py"
     script.write_text(KILLED)
 
