@@ -10,7 +10,7 @@ from benchmarks.soft_ari import Distances, by_pairs, torch_distances
 from metaclust import ClusteringModel
 from metaclust.model.layers import ReLUDropout
 from metaclust.model.task_network import TaskNetwork
-from metaclust.training.episodes import Batch
+from metaclust.training.batches import Batch
 
 
 def plain_loss(model: ClusteringModel, batch: Batch, distances: Distances = torch_distances) -> Tensor:

@@ -7,6 +7,7 @@ from typing import Any
 import jaxtyping
 import pytest
 import torch
+import type_checks  # Before anything of metaclust, whose functions it decorates.
 from hypothesis import settings
 
 from metaclust.mixture import (
@@ -111,6 +112,7 @@ def _few_tasks() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def _seed() -> None:
     torch.manual_seed(0)
+    type_checks.start_again()
 
 
 @pytest.fixture

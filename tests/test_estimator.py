@@ -107,9 +107,15 @@ def test_numbers_give_the_same_clusters_whatever_holds_them(quick, x):
 
 
 @pytest.mark.parametrize(
-    "x", [X.tolist(), torch.from_numpy(X), X.astype(np.float64), pl.DataFrame(X, schema=COLUMNS)], ids=type
+    ("x", "y"),
+    [
+        (X.tolist(), torch.from_numpy(Y)),
+        (torch.from_numpy(X), pl.Series(Y)),
+        (X.astype(np.float64), [f"{i}" for i in Y]),
+        (pl.DataFrame(X, schema=COLUMNS), Y.tolist()),
+    ],
+    ids=["lists, tensor", "tensor, series", "float64, names", "frame, list"],
 )
-@pytest.mark.parametrize("y", [Y.tolist(), torch.from_numpy(Y), pl.Series(Y), [f"{i}" for i in Y]], ids=type)
 def test_training_gives_the_same_weights_whatever_holds_the_rows(quick, x, y):
     assert same_weights(MetaClusterer(**QUICK).fit(x, y), quick)
 

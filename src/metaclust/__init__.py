@@ -32,8 +32,9 @@ if TYPE_CHECKING:
     from metaclust.objectives.ari import soft_ari
     from metaclust.objectives.prototypical import prototypical_loss
     from metaclust.training.augmentation import ImageAugmentation
+    from metaclust.training.batches import Batch, Task, collate
     from metaclust.training.config import TrainingConfig
-    from metaclust.training.episodes import Batch, Split, Task, TaskSampler, collate, split_categories
+    from metaclust.training.episodes import Split, TaskSampler, split_categories
     from metaclust.training.evaluation import Evaluation, evaluate
     from metaclust.training.loop import train
 
@@ -42,10 +43,7 @@ __version__ = "0.2.0.dev0"
 WHERE = {
     "metaclust.training.augmentation": ("ImageAugmentation",),
     "metaclust._util.tensors": ("CheckpointError",),
-    "metaclust.model.checkpoint": (
-        "load_model",
-        "save_model",
-    ),
+    "metaclust.model.checkpoint": ("load_model", "save_model"),
     "metaclust.inference.result": ("Clustering",),
     "metaclust.data": (
         "DataError",
@@ -62,27 +60,12 @@ WHERE = {
         "rows_from_array",
     ),
     "metaclust._util.devices": ("choose_device",),
-    "metaclust.training.episodes": (
-        "Batch",
-        "Split",
-        "Task",
-        "TaskSampler",
-        "collate",
-        "split_categories",
-    ),
+    "metaclust.training.batches": ("Batch", "Task", "collate"),
+    "metaclust.training.episodes": ("Split", "TaskSampler", "split_categories"),
     "metaclust.estimator": ("MetaClusterer",),
-    "metaclust.training.evaluation": (
-        "Evaluation",
-        "evaluate",
-    ),
+    "metaclust.training.evaluation": ("Evaluation", "evaluate"),
     "metaclust.mixture.estimator": ("InfiniteGaussianMixture",),
-    "metaclust.mixture": (
-        "Posterior",
-        "Prior",
-        "Statistics",
-        "expectation_maximization",
-        "variational_bayes",
-    ),
+    "metaclust.mixture": ("Posterior", "Prior", "Statistics", "expectation_maximization", "variational_bayes"),
     "metaclust.model.clustering_model": ("ClusteringModel",),
     "metaclust.model.config": ("ModelConfig",),
     "metaclust.objectives.ari": ("soft_ari",),

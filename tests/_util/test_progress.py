@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from metaclust._util import progress
-from metaclust._util.progress import Bar, CountBar, RowsBar, TrainingBar, Waiting
+from metaclust._util.progress import Bar, RowsBar, TrainingBar, Waiting
 
 
 class Clock:
@@ -93,7 +93,7 @@ def test_a_training_prints_a_line_at_its_start_every_thirty_seconds_and_at_its_e
 
 
 def test_a_line_that_is_due_after_the_end_is_not_printed(file: io.StringIO) -> None:
-    with CountBar("learning to choose", 3, clock=Clock()) as bar:
+    with Bar("learning to choose", 3, clock=Clock()) as bar:
         bar.advance()
     before = file.getvalue()
     go_off()
@@ -107,7 +107,7 @@ def test_a_line_that_is_due_after_the_end_is_not_printed(file: io.StringIO) -> N
 
 def test_the_time_passed_is_shown_until_the_time_left_is_known(file: io.StringIO) -> None:
     clock = Clock()
-    with CountBar("learning the prior", 3, clock=clock) as bar:
+    with Bar("learning the prior", 3, clock=clock) as bar:
         for _ in range(2):
             clock.now += 40.0
             bar.advance()
@@ -174,7 +174,7 @@ def test_a_bar_that_is_off_shows_nothing(where: str, request: pytest.FixtureRequ
     shown = request.getfixturevalue(where)
     for bar in (
         Waiting("reading rows", enabled=False),
-        CountBar("fitting", 3, enabled=False),
+        Bar("fitting", 3, enabled=False),
         RowsBar(3, enabled=False),
     ):
         with bar:

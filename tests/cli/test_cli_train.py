@@ -5,6 +5,7 @@ import os
 import shlex
 import subprocess
 import sys
+from functools import cache
 
 import numpy as np
 import polars as pl
@@ -72,6 +73,7 @@ class Trained:
         settings = ("--pretrain-steps", steps, "--steps", 1, "--encoder", "network", "--choose", "bound")
         self.printed = run("train", self.known, *self.label, "--out", self.model, *settings, "--json")
 
+    @cache  # noqa: B019 - three models, each as long as its tests
     def clustering(self, **changes):
         """The same from Python."""
         model = MetaClusterer.load(self.model).set_params(progress=False, **changes)

@@ -28,8 +28,8 @@ def case():
 
 
 @pytest.fixture(params=SELECTORS)
-def selector(request):
-    made = SELECTORS[request.param]()
+def selector(request, case):
+    made = SELECTORS[request.param](case[0])
     assert isinstance(made, Selector)
     assert made.name == request.param
     return made

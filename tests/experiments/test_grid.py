@@ -17,6 +17,7 @@ from metaclust.experiments.command import run_experiment
 from metaclust.experiments.grid import GridError, missing_trials, run_grid
 from metaclust.experiments.lab import Lab
 from metaclust.experiments.methods import METHODS
+from metaclust.experiments.methods.base import SPREADS
 from metaclust.experiments.problems import PROTOCOLS, load, problem_of, protocol_of
 from metaclust.experiments.records import append_record, read_records
 from metaclust.experiments.settings import Variant
@@ -168,32 +169,35 @@ from metaclust.experiments.budgets import BUDGETS, Budget
 
 if __name__ == "__main__":
     BUDGETS["tiny"] = Budget("tiny", 2, 2, 1, 2, 2, 3, 1, 2)
-    trials.TABLE1, trials.WITH_BASELINES = ("pca", "proto", "ours"), ("ours",)
+    trials.TABLE1, trials.WITH_BASELINES = ("ours", "proto", "pca"), ("ours",)
     command.run_experiment(
         "table1", "digits", splits=2, budget="tiny", out=sys.argv[1], runs=sys.argv[2], workers=2, progress=False
     )
 """
 
 
-def test_a_grid_killed_half_way_does_nothing_twice_and_ends_with_the_same_table(tmp_path):
+def test_a_grid_killed_half_way_does_nothing_twice_and_ends_with_the_same_table(tmp_path, tiny, monkeypatch):
+    """The workers of another process are killed; this process goes on alone, and makes the whole table alone, too."""
+    # The workers try all frames.
+    monkeypatch.setattr("metaclust.experiments.methods.base.SPREADS", SPREADS)
     script = tmp_path / "grid.py"
     script.write_text(KILLED)
 
-    def start(name: str) -> subprocess.Popen[bytes]:
-        command = [sys.executable, str(script), str(tmp_path / name), str(tmp_path / f"{name}-runs")]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        return subprocess.Popen(command, env=environment, start_new_session=True)  # noqa: S603
+    def run_here(name: str) -> None:
+        folders = {"out": tmp_path / name, "runs": tmp_path / f"{name}-runs"}
+        run_experiment("table1", "digits", splits=2, budget="tiny", progress=False, **folders)
 
-    assert start("whole").wait(timeout=300) == 0
+    run_here("whole")
     path = tmp_path / "killed" / "digits" / "table1.jsonl"
-    process = start("killed")
+    command = [sys.executable, str(script), str(tmp_path / "killed"), str(tmp_path / "killed-runs")]
+    process = subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, start_new_session=True)  # noqa: S603
     limit = time.monotonic() + 300
     while (not path.exists() or len(path.read_bytes().splitlines()) < 3) and time.monotonic() < limit:
         time.sleep(0.05)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     before = path.read_text().splitlines()
-    assert start("killed").wait(timeout=300) == 0
+    run_here("killed")
     after = path.read_text().splitlines()
     assert after[: len(before) - 1] == before[: len(before) - 1]
     assert len(after) == len({grid.identity_of(json.loads(line)) for line in after})

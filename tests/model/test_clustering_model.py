@@ -10,7 +10,7 @@ from torch import nn
 from metaclust import ClusteringModel, ModelConfig, TaskSampler, TrainingConfig, evaluate, train, variational_bayes
 from metaclust.mixture import expectation_maximization
 from metaclust.mixture.seeding import seed_numbers, seeded_logits
-from metaclust.model.clustering_model import shifted
+from metaclust.model.encoders.image import shifted
 
 
 def small_model(seed=0, encoder=None, **changes):

@@ -31,8 +31,8 @@ CASES = {
     "images": (15, 35, 3, torch.float64, {"dropout": 0.1}),
 }
 RESUMED = "vectors, both phases"
-VALIDATION = 70
-"""Tasks: more than are clustered at a time."""
+VALIDATION = 9
+"""Tasks, which two processes divide unevenly."""
 
 
 class StoppedError(Exception):

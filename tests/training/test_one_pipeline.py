@@ -32,6 +32,13 @@ def unit_rows(categories=18, rows=10, seed=0):
     return (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32), y
 
 
+@pytest.fixture(scope="module")
+def fitted():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+        return MetaClusterer(**SMALL).fit(*unit_rows())
+
+
 class Embedder:
     """Stands in for a sentence encoder: each text names the row of unit length that it becomes."""
 
@@ -157,9 +164,8 @@ def assert_same_weights(one, other):
         assert torch.equal(value, second[name]), name
 
 
-def test_a_fit_that_was_stopped_repeats_no_training_that_was_finished(tmp_path, monkeypatch):
+def test_a_fit_that_was_stopped_repeats_no_training_that_was_finished(fitted, tmp_path, monkeypatch):
     x, y = unit_rows()
-    whole = MetaClusterer(**SMALL).fit(x, y)
     real, trainings = loop.Training.run, []
 
     def stopped(self, *arguments):
@@ -176,16 +182,15 @@ def test_a_fit_that_was_stopped_repeats_no_training_that_was_finished(tmp_path, 
     step = loop.Training.step
     monkeypatch.setattr(loop.Training, "step", lambda self, batch: again.append(self.store.folder) or step(self, batch))
     resumed = MetaClusterer(**SMALL).fit(x, y, folder=tmp_path / "run", resume=True)
-    assert_same_weights(whole, resumed)
+    assert_same_weights(fitted, resumed)
     assert not {training.store.folder for training in trainings} & set(again)
     assert len(set(again)) == 2  # the last fold, and the training on all categories
 
 
-def test_decisions_are_kept_in_the_file(tmp_path):
-    model = MetaClusterer(**SMALL).fit(*unit_rows())
-    model.save(tmp_path / "model.safetensors")
+def test_decisions_are_kept_in_the_file(fitted, tmp_path):
+    fitted.save(tmp_path / "model.safetensors")
     loaded = MetaClusterer.load(tmp_path / "model.safetensors")
-    assert loaded.decisions_ == model.decisions_
+    assert loaded.decisions_ == fitted.decisions_
     assert len(loaded.decisions_) >= 3
     assert loaded.model_.config.learned_start
     assert json.dumps(loaded.decisions_)

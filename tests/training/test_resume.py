@@ -1,8 +1,9 @@
 """A run that was stopped, wherever it was, ends with the weights it would have had."""
 
 import json
+import multiprocessing
 import random
-import subprocess
+import signal
 import sys
 import time
 from dataclasses import asdict
@@ -189,9 +190,31 @@ def test_resuming_in_an_empty_folder_starts_anew(uninterrupted, tmp_path):
 LONG = 90
 
 
-def start(folder):
-    """This file as a program of its own: see its end."""
-    return subprocess.Popen([sys.executable, __file__, str(folder)])  # noqa: S603
+def long_run(folder):
+    torch.set_num_threads(1)
+    run(folder, "vectors", steps=LONG)
+
+
+@pytest.fixture(scope="module")
+def start():
+    """Start a process that trains; all are forked from one that has imported torch, and nothing that other tests have
+    loaded, which may round otherwise.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+
+    def started(folder):
+        process = context.Process(target=long_run, args=(folder,), daemon=True)
+        process.start()
+        return process
+
+    return started
+
+
+def exit_code(process):
+    """How it ended; the time limit is for machines that hang."""
+    process.join(300)
+    return process.exitcode
 
 
 def last_step(folder):
@@ -206,27 +229,22 @@ def wait_for(process, folder, step):
     """Until the metrics have come to ``step``; the time limit is for machines that hang."""
     limit = time.monotonic() + 300
     while last_step(folder) < step:
-        assert process.poll() is None
+        assert process.exitcode is None
         assert time.monotonic() < limit
         time.sleep(0.005)
 
 
-def test_a_process_killed_five_times_ends_with_the_same_weights(tmp_path):
+@pytest.mark.skipif(sys.platform == "win32", reason="without fork")
+def test_a_process_killed_five_times_ends_with_the_same_weights(start, tmp_path):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    # In a process of its own, too: what other tests have loaded into this one may round otherwise.
-    assert start(whole).wait(300) == 0
+    assert exit_code(start(whole)) == 0
     draw = random.Random(0)  # noqa: S311
     for moment in sorted(draw.sample(range(5, PRETRAIN + LONG - 30), 5)):
         process = start(killed)
         wait_for(process, killed, moment)
         time.sleep(draw.uniform(0, 0.02))  # so that it is anywhere within a step, or in a checkpoint's write
         process.kill()
-        assert process.wait(60) != 0
+        assert exit_code(process) == -signal.SIGKILL
     assert last_step(killed) < PRETRAIN + LONG
-    assert start(killed).wait(300) == 0
+    assert exit_code(start(killed)) == 0
     assert_same_files(killed, whole)
-
-
-if __name__ == "__main__":
-    torch.set_num_threads(1)
-    run(Path(sys.argv[1]), "vectors", steps=LONG)

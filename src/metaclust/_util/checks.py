@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 
 def check_count(name: str, value: object) -> None:
     if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
         raise ValueError(f"{name}={value!r}: it must be a whole number of 1 or more")
+
+
+def check_choices(settings: Mapping[str, object], choices: Mapping[str, tuple[object, ...]]) -> None:
+    for name, allowed in choices.items():
+        if settings[name] not in allowed:
+            raise ValueError(f"{name}={settings[name]!r}: choose one of {allowed}")
 
 
 def check_seed(seed: int) -> None:

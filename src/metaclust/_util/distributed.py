@@ -8,7 +8,7 @@ number of processes.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -71,24 +71,20 @@ class Processes:
 
     def sum(self, values: Tensor) -> Tensor:
         """Return the sum over the processes, bit for bit the same in each."""
-        if self.world == 1:
-            return values
-        from torch import distributed
-
-        sent = values.detach().to(self.device, copy=True)
-        with naming_others(self):
-            distributed.all_reduce(sent)
-        return sent.to(values.device)
+        return self._exchanged(values, lambda distributed, sent: distributed.all_reduce(sent))
 
     def broadcast(self, values: Tensor) -> Tensor:
         """Return the main process's values in every process."""
+        return self._exchanged(values, lambda distributed, sent: distributed.broadcast(sent, 0))
+
+    def _exchanged(self, values: Tensor, exchange: Callable[[Any, Tensor], object]) -> Tensor:
         if self.world == 1:
             return values
         from torch import distributed
 
         sent = values.detach().to(self.device, copy=True)
         with naming_others(self):
-            distributed.broadcast(sent, 0)
+            exchange(distributed, sent)
         return sent.to(values.device)
 
     def wait(self) -> None:

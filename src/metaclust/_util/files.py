@@ -14,14 +14,8 @@ from pathlib import Path
 def replacing(target: str | os.PathLike[str], beside: str | os.PathLike[str] | None = None) -> Iterator[Path]:
     """Yield a path to write to; on leaving without an error, what was written there becomes ``target``.
 
-    Until then ``target`` is as it was, and so it stays after an error, a full disk or a kill.
-
-    Parameters
-    ----------
-    target : path
-        The file to write or to replace.
-    beside : path, optional
-        The folder for the unfinished file; by default that of the target. It must be on the same file system.
+    Until then ``target`` is as it was, and so it stays after an error, a full disk or a kill. The unfinished file is in
+    the folder ``beside``, on the same file system; by default that of the target.
 
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     with replacing(Path(folder) / "notes.txt") as path:

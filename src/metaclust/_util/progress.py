@@ -32,24 +32,8 @@ AnyBar = TypeVar("AnyBar", bound="Bar")
 class Bar:
     """Progress of one piece of work, shown while the context is entered.
 
-    Parameters
-    ----------
-    description : str
-        What is being done.
-    total : int, optional
-        The number of steps; None where it is unknown.
-    done : int
-        The number of steps already done.
-    facts : str
-        What to show after the count, such as the loss.
-    unit : {"steps", "bytes"}
-        What is counted.
-    delay : float
-        Seconds before anything is shown: work that ends sooner shows nothing. The bar is then also removed at the end.
-    enabled : bool
-        False shows nothing at all.
-    clock : callable
-        Returns the time in seconds.
+    ``facts`` are shown after the count. With a ``delay`` in seconds, work that ends sooner shows nothing, and the bar
+    is removed at the end.
     """
 
     def __init__(
@@ -189,10 +173,6 @@ class TrainingBar(Bar):
         self.set(step, description=record["phase"], facts=facts)
 
 
-class CountBar(Bar):
-    """Progress of a known number of steps."""
-
-
 class RowsBar(Bar):
     """Progress of passes over all rows: the pass, rows per second and the time left of this pass."""
 
@@ -217,17 +197,8 @@ class Waiting(Bar):
     ...     bar.advance()
     """
 
-    def __init__(
-        self,
-        description: str,
-        total: int | None = None,
-        *,
-        enabled: bool = True,
-        unit: Literal["rows", "bytes"] = "rows",
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        counted: Literal["steps", "bytes"] = "bytes" if unit == "bytes" else "steps"
-        super().__init__(description, total, unit=counted, delay=DELAY, enabled=enabled, clock=clock)
+    def __init__(self, description: str, total: int | None = None, **options: Any) -> None:
+        super().__init__(description, total, delay=DELAY, **options)
 
 
 def duration(seconds: float) -> str:

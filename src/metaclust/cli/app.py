@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
-import shlex
-import sys
 import warnings
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -26,8 +23,13 @@ from metaclust.cli.options import (
     Root,
     Seed,
     SkipBroken,
+    Version,
     comma_separated,
     example,
+    refuse,
+    resume_command,
+    show,
+    unset,
 )
 
 app = typer.Typer(
@@ -41,21 +43,8 @@ app = typer.Typer(
 app.add_typer(data, name="data")
 
 
-def show_version(wanted: bool) -> bool:
-    if wanted:
-        from importlib.metadata import version
-
-        typer.echo(f"metaclust {version('metaclust')}")
-        raise typer.Exit
-    return wanted
-
-
 @app.callback()
-def about(
-    version: Annotated[
-        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Print the version.")
-    ] = False,
-) -> None:
+def about(version: Version = False) -> None:
     """Learn how to cluster from known categories, then find new ones in unlabelled data."""
 
 
@@ -70,35 +59,21 @@ def train(
     out: Annotated[Path, typer.Option(help="Model file to write.")],
     label: Label = None,
     kind: Annotated[str, typer.Option(help="Kind of data: auto, vectors, images or text.")] = "auto",
-    text_column: Annotated[
-        str | None, typer.Option(help="Column that holds the text; by default detected.", show_default=False)
-    ] = None,
-    columns: Annotated[
-        str | None,
-        typer.Option(help="Comma-separated column names; by default all numeric columns.", show_default=False),
-    ] = None,
+    text_column: Annotated[str | None, unset("Column that holds the text; by default detected.")] = None,
+    columns: Annotated[str | None, unset("Comma-separated column names; by default all numeric columns.")] = None,
     missing: Missing = "error",
     skip_broken: SkipBroken = False,
-    size: Annotated[int | None, typer.Option(help="Side of the images in pixels.", show_default=False)] = None,
-    text_as: Annotated[
-        str | None,
-        typer.Option(help="Text features: tfidf (default), counts or embeddings.", show_default=False),
-    ] = None,
-    embedding_model: Annotated[
-        str | None, typer.Option(help="Folder or name of a sentence-transformers model.", show_default=False)
-    ] = None,
+    size: Annotated[int | None, unset("Side of the images in pixels.")] = None,
+    text_as: Annotated[str | None, unset("Text features: tfidf (default), counts or embeddings.")] = None,
+    embedding_model: Annotated[str | None, unset("Folder or name of a sentence-transformers model.")] = None,
     max_clusters: Annotated[int, typer.Option(help="Largest number of clusters.")] = 10,
     encoder: Annotated[str, typer.Option(help="Encoder: auto, network or residual (for embeddings).")] = "auto",
     choose: Annotated[str, typer.Option(help="How to select a clustering: auto, learned or bound.")] = "auto",
     pretrain_steps: Annotated[
-        int | None,
-        typer.Option(help="Steps of prototypical pretraining; by default chosen for the encoder.", show_default=False),
+        int | None, unset("Steps of prototypical pretraining; by default chosen for the encoder.")
     ] = None,
     steps: Annotated[
-        int | None,
-        typer.Option(
-            help="Training steps on the continuous ARI; by default chosen for the encoder.", show_default=False
-        ),
+        int | None, unset("Training steps on the continuous ARI; by default chosen for the encoder.")
     ] = None,
     seed: Seed = None,
     device: Device = "auto",
@@ -149,44 +124,23 @@ def cluster(
     model: ModelPath,
     data: DataPath,
     out: Annotated[
-        Path | None,
-        typer.Option(
-            help="Table of clusters to write: .csv, .jsonl or .parquet; with --engine a folder.", show_default=False
-        ),
+        Path | None, unset("Table of clusters to write: .csv, .jsonl or .parquet; with --engine a folder.")
     ] = None,
-    report: Annotated[Path | None, typer.Option(help="HTML report to write.", show_default=False)] = None,
-    save: Annotated[
-        Path | None, typer.Option(help="Clustering file to write, to assign further rows.", show_default=False)
-    ] = None,
+    report: Annotated[Path | None, unset("HTML report to write.")] = None,
+    save: Annotated[Path | None, unset("Clustering file to write, to assign further rows.")] = None,
     max_clusters: MaxClusters = None,
-    min_cluster_size: Annotated[
-        int | None, typer.Option(help="Smallest number of rows in a cluster.", show_default=False)
-    ] = None,
-    restarts: Annotated[
-        int | None, typer.Option(help="k-means++ initialisations per number of clusters.", show_default=False)
-    ] = None,
-    confidence: Annotated[
-        float | None,
-        typer.Option(help="Confidence threshold below which rows are marked as unsure.", show_default=False),
-    ] = None,
+    min_cluster_size: Annotated[int | None, unset("Smallest number of rows in a cluster.")] = None,
+    restarts: Annotated[int | None, unset("k-means++ initialisations per number of clusters.")] = None,
+    confidence: Annotated[float | None, unset("Confidence threshold below which rows are marked as unsure.")] = None,
     label: Label = None,
     missing: Missing = "error",
     skip_broken: SkipBroken = False,
     seed: Seed = None,
     device: Device = "auto",
-    engine: Annotated[
-        str | None,
-        typer.Option(help="Cluster a folder of .npy or .parquet shards: dask or local.", show_default=False),
-    ] = None,
-    workers: Annotated[
-        int | None, typer.Option(help="Shards: number of processes; by default one per core.", show_default=False)
-    ] = None,
-    address: Annotated[
-        str | None, typer.Option(help="Shards: address of a Dask scheduler to use.", show_default=False)
-    ] = None,
-    ids: Annotated[
-        str | None, typer.Option(help="Shards: column of ids to write with the labels.", show_default=False)
-    ] = None,
+    engine: Annotated[str | None, unset("Cluster a folder of .npy or .parquet shards: dask or local.")] = None,
+    workers: Annotated[int | None, unset("Shards: number of processes; by default one per core.")] = None,
+    address: Annotated[str | None, unset("Shards: address of a Dask scheduler to use.")] = None,
+    ids: Annotated[str | None, unset("Shards: column of ids to write with the labels.")] = None,
     probabilities: Annotated[
         bool, typer.Option("--probabilities", help="Shards: write the probability of every cluster.")
     ] = False,
@@ -238,8 +192,7 @@ def evaluate(
     data: DataPath,
     label: Label = None,
     tasks: Annotated[
-        int,
-        typer.Option(help="Number of random tasks of 2 to max-clusters categories; 0 clusters all rows together."),
+        int, typer.Option(help="Number of random tasks of 2 to max-clusters categories; 0 clusters all rows together.")
     ] = 0,
     max_clusters: MaxClusters = None,
     missing: Missing = "error",
@@ -275,24 +228,19 @@ def demo(
 @app.command(epilog=example("metaclust experiment table1 --dataset omniglot --splits 3 --workers 2"))
 def experiment(
     name: Annotated[
-        str,
-        typer.Argument(help="table1, ablation, vb-steps-train, vb-steps-test, categories, time or tsne."),
+        str, typer.Argument(help="table1, ablation, vb-steps-train, vb-steps-test, categories, time or tsne.")
     ],
     dataset: Annotated[str, typer.Option(help="Data set, see `metaclust data list`.")] = "omniglot",
     splits: Annotated[int, typer.Option(help="Number of random splits of the categories.")] = 10,
     budget: Annotated[
         str, typer.Option(help="Training budget: quick (minutes), short, standard (hours) or paper (days).")
     ] = "standard",
-    methods: Annotated[
-        str | None, typer.Option(help="Comma-separated method names; by default all.", show_default=False)
-    ] = None,
+    methods: Annotated[str | None, unset("Comma-separated method names; by default all.")] = None,
     out: Annotated[Path, typer.Option(help="Folder of results, tables and figures.")] = Path("results"),
     runs: Annotated[Path, typer.Option(help="Folder of trained models, shared by experiments.")] = Path("runs"),
     root: Root = None,
     workers: Annotated[int, typer.Option(help="Number of parallel processes.")] = 1,
-    threads: Annotated[
-        int | None, typer.Option(help="Number of threads of a single process.", show_default=False)
-    ] = None,
+    threads: Annotated[int | None, unset("Number of threads of a single process.")] = None,
     render_only: Annotated[bool, typer.Option("--render-only", help="Only write tables and figures again.")] = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
@@ -324,30 +272,6 @@ def experiment(
         render_only=render_only,
     )
     show(facts, as_json)
-
-
-def refuse(options: dict[str, Any], why: str) -> None:
-    """Raise an error for the first of the options that was given."""
-    for name, value in options.items():
-        if value is not None and value is not False:
-            raise ValueError(f"--{name.replace('_', '-')} {why}")
-
-
-def resume_command(program: list[str], resume: bool) -> str:
-    """Return the command that resumes this one."""
-    command = shlex.join([*program, *sys.argv[1:]])
-    return command if resume else f"{command} --resume"
-
-
-def show(facts: dict[str, Any], as_json: bool) -> None:
-    """Print the result of a command, one fact per line or as JSON."""
-    if as_json:
-        typer.echo(json.dumps(facts, indent=2))
-        return
-    width = max(len(key) for key in facts) + 2
-    for key, value in facts.items():
-        shown = f"{value:.3f}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else value
-        typer.echo(f"{key:{width}}{', '.join(map(str, shown)) if isinstance(shown, list) else shown}")
 
 
 def show_warning(message: Warning | str, *_: object, **__: object) -> None:

@@ -38,25 +38,7 @@ def main(
     force: bool = True,
     progress: bool = True,
 ) -> dict[str, Evaluation]:
-    """Run the demo and return the results on the test tasks by method.
-
-    Parameters
-    ----------
-    pretrain_steps, steps : int
-        Steps of pretraining and of training.
-    test_tasks : int
-        Number of piles of unseen concepts to cluster.
-    choice_tasks : int
-        Number of tasks to learn the selector from.
-    seed : int
-        Random seed.
-    report : Path
-        HTML report to write.
-    force : bool
-        Overwrite an existing report.
-    progress : bool
-        Show progress.
-    """
+    """Run the demo and return the results on ``test_tasks`` piles of unseen concepts by method."""
     check_writable(report, force)
     console = Console()
     started = time.perf_counter()

@@ -1,10 +1,13 @@
-"""Options that several commands share."""
+"""What several commands share: options, and how results are printed."""
 
 from __future__ import annotations
 
+import json
+import shlex
+import sys
 import warnings
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -16,34 +19,36 @@ def suppress_warnings(quiet: bool) -> bool:
     return quiet
 
 
+def show_version(wanted: bool) -> bool:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"metaclust {version('metaclust')}")
+        raise typer.Exit
+    return wanted
+
+
+def unset(words: str) -> Any:
+    """Return an option that is left to the program where it is not given."""
+    return typer.Option(help=words, show_default=False)
+
+
 DataPath = Annotated[
     Path, typer.Argument(help="A .csv, .tsv, .jsonl (also .gz), .parquet, .npy or .npz file, or a folder of images.")
 ]
 ModelPath = Annotated[Path, typer.Argument(help="Model file written by `metaclust train`.")]
-Label = Annotated[
-    str | None,
-    typer.Option(
-        help="Column or array of the known categories; by default one named label or category.", show_default=False
-    ),
-]
+Label = Annotated[str | None, unset("Column or array of the known categories; by default one named label or category.")]
 Missing = Annotated[str, typer.Option(help="How to treat rows with missing values: error, drop or mean (numbers).")]
 SkipBroken = Annotated[bool, typer.Option("--skip-broken", help="Skip images that cannot be read.")]
-MaxClusters = Annotated[
-    int | None,
-    typer.Option(help="Largest number of clusters; by default that of the model.", show_default=False),
-]
-Root = Annotated[
-    Path | None,
-    typer.Option(
-        help="Folder of the data sets; by default METACLUST_DATA or the user's data folder.", show_default=False
-    ),
-]
-Seed = Annotated[int | None, typer.Option(help="Random seed.", show_default=False)]
+MaxClusters = Annotated[int | None, unset("Largest number of clusters; by default that of the model.")]
+Root = Annotated[Path | None, unset("Folder of the data sets; by default METACLUST_DATA or the user's data folder.")]
+Seed = Annotated[int | None, unset("Random seed.")]
 Device = Annotated[str, typer.Option(help="Device: auto, cpu, cuda or mps.")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite existing files.")]
 Quiet = Annotated[
     bool, typer.Option("--quiet", "-q", help="Suppress progress and warnings.", callback=suppress_warnings)
 ]
+Version = Annotated[bool, typer.Option("--version", callback=show_version, is_eager=True, help="Print the version.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
@@ -63,3 +68,27 @@ def example(*commands: str) -> str:
     '\x08\nExample:\n  metaclust demo'
     """
     return "\n".join(["\b", "Example:" if len(commands) == 1 else "Examples:", *(f"  {one}" for one in commands)])
+
+
+def refuse(options: dict[str, Any], why: str) -> None:
+    """Raise an error for the first of the options that was given."""
+    for name, value in options.items():
+        if value is not None and value is not False:
+            raise ValueError(f"--{name.replace('_', '-')} {why}")
+
+
+def resume_command(program: list[str], resume: bool) -> str:
+    """Return the command that resumes this one."""
+    command = shlex.join([*program, *sys.argv[1:]])
+    return command if resume else f"{command} --resume"
+
+
+def show(facts: dict[str, Any], as_json: bool) -> None:
+    """Print the result of a command, one fact per line or as JSON."""
+    if as_json:
+        typer.echo(json.dumps(facts, indent=2))
+        return
+    width = max(len(key) for key in facts) + 2
+    for key, value in facts.items():
+        shown = f"{value:.3f}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else value
+        typer.echo(f"{key:{width}}{', '.join(map(str, shown)) if isinstance(shown, list) else shown}")

@@ -19,36 +19,19 @@ if TYPE_CHECKING:
 WHERE = {
     "metaclust.data.kinds": ("KINDS", "DataKind", "kind_named"),
     "metaclust.data.readers.arrays": ("rows_from_array",),
-    "metaclust.data.datasets.cards": (
-        "CARDS",
-        "Card",
-    ),
-    "metaclust.data.datasets.named": (
-        "Dataset",
-        "load_dataset",
-    ),
+    "metaclust.data.datasets.cards": ("CARDS", "Card"),
+    "metaclust.data.datasets.named": ("Dataset", "load_dataset"),
     "metaclust.data.preparation.prepare": (
         "Preparation",
         "describe_preparation",
         "fit_preparation",
         "preparation_from",
     ),
-    "metaclust.data.rows": (
-        "DataError",
-        "DataWarning",
-        "Rows",
-    ),
+    "metaclust.data.rows": ("DataError", "DataWarning", "Rows"),
     "metaclust.data.readers.sources": ("read_data",),
     "metaclust.data.sparse": ("SparseRows",),
-    "metaclust.data.streams": (
-        "EncodedStream",
-        "encode_to_file",
-        "row_stream",
-    ),
-    "metaclust.data.preparation.vocabulary": (
-        "PAPER_RULES",
-        "WordRules",
-    ),
+    "metaclust.data.streams": ("EncodedStream", "encode_to_file", "row_stream"),
+    "metaclust.data.preparation.vocabulary": ("PAPER_RULES", "WordRules"),
 }
 
 __all__ = [

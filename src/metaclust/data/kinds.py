@@ -15,31 +15,18 @@ Kind: TypeAlias = str
 
 @dataclass(frozen=True)
 class DataKind:
-    """A kind of data.
-
-    Parameters
-    ----------
-    name : str
-        As in ``Rows.kind``, the argument ``kind`` and the files of models.
-    singular, plural : str
-        What one row and several rows are called.
-    values : {"numbers", "pixels", "strings"}
-        What the rows hold: whether they can be shown as numbers, as pictures or as they are.
-    form : str
-        What arrays of this kind look like, for messages.
-    preparations : mapping of str to str
-        The names of the preparations for rows of this kind, by the value of ``option`` that asks for each.
-    option : str, optional
-        The argument of ``fit_preparation`` that chooses among several preparations.
-    """
+    """A kind of data: its name, what one row and several rows are called, what they hold and how they are prepared."""
 
     name: Kind
     singular: str
     plural: str
     values: Literal["numbers", "pixels", "strings"]
     form: str
+    """What arrays of this kind look like, for messages."""
     preparations: Mapping[str, str]
+    """The names of the preparations, by the value of ``option`` that asks for each."""
     option: str | None = None
+    """The argument of ``fit_preparation`` that chooses among several preparations."""
 
 
 KINDS: dict[Kind, DataKind] = {

@@ -14,11 +14,6 @@ from torch import Tensor
 class SparseRows:
     """Rows of a sparse array: indexed like a tensor, and made dense only by :func:`dense`.
 
-    Parameters
-    ----------
-    array : sparse array or matrix
-        (rows, columns); kept as float32 in CSR format.
-
     >>> rows = SparseRows(sparse.csr_array([[0, 2], [1, 0], [0, 0]]))
     >>> rows.shape, rows[1:].shape, dense(rows[torch.tensor([0, 0])]).tolist()
     ((3, 2), (2, 2), [[0.0, 2.0], [0.0, 2.0]])

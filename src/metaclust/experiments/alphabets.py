@@ -10,7 +10,6 @@ that are right under the best matching of clusters and characters.
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +22,7 @@ from scipy import stats
 from metaclust.data import load_dataset
 from metaclust.estimator import MetaClusterer
 from metaclust.experiments.records import append_record, commit, read_records, shown_title
-from metaclust.experiments.unseen import COMPARED, MOST_AT_ONCE, setting
+from metaclust.experiments.unseen import COMPARED, MOST_AT_ONCE, run_or_table
 from metaclust.inference.result import label_scores
 from metaclust.training.evaluation import mean_error_text
 
@@ -126,30 +125,19 @@ def probability(ours: dict[str, float], other: dict[str, float]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    commands = parser.add_subparsers(dest="command", required=True)
-    running = commands.add_parser("run", help="run the trials that are missing")
+    parser, running = run_or_table(__doc__, "test on five alphabets of the background set")
     running.add_argument("--folder", type=Path, required=True, help="folder of the trained model")
-    running.add_argument(
-        "--set", type=setting, nargs="+", default=[], metavar="NAME=JSON", help="settings of MetaClusterer"
-    )
-    running.add_argument("--validate", action="store_true", help="test on five alphabets of the background set")
-    running.add_argument("--threads", type=int, help="number of threads")
-    running.add_argument("--out", type=Path, required=True)
-    showing = commands.add_parser("table", help="print the table")
-    showing.add_argument("path", type=Path)
     arguments = parser.parse_args()
     if arguments.command == "table":
-        print(table(read_records(arguments.path)))
+        print(table([record for path in arguments.paths for record in read_records(path)]))
         return
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
     done = {(record["alphabet"], record["method"]) for record in read_records(arguments.out)}
     for alphabet, method, result in alphabets(arguments.folder, arguments.validate, done, **dict(arguments.set)):
         append_record(arguments.out, {"alphabet": alphabet, "method": method, **result, "commit": commit()})
-        print(
-            f"{alphabet} {shown_title(method)}: {result['acc']:.3f} ({result['found']} of {result['true']})", flush=True
-        )
+        found = f"{result['found']} of {result['true']}"
+        print(f"{alphabet} {shown_title(method)}: {result['acc']:.3f} ({found})", flush=True)
 
 
 if __name__ == "__main__":

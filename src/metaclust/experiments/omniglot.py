@@ -27,8 +27,9 @@ from metaclust.model.checkpoint import load_model, save_model
 from metaclust.model.clustering_model import ClusteringModel
 from metaclust.model.config import ModelConfig
 from metaclust.training.augmentation import ImageAugmentation
+from metaclust.training.batches import Task
 from metaclust.training.config import TrainingConfig
-from metaclust.training.episodes import Split, Task, TaskSampler, split_categories
+from metaclust.training.episodes import Split, TaskSampler, split_categories
 from metaclust.training.evaluation import Evaluation, compare, evaluate
 from metaclust.training.loop import train
 

@@ -17,7 +17,8 @@ from metaclust.data.rows import DataWarning
 from metaclust.data.sparse import SparseRows
 from metaclust.experiments.budgets import Budget
 from metaclust.training.augmentation import ImageAugmentation
-from metaclust.training.episodes import Task, TaskSampler, split_categories
+from metaclust.training.batches import Task
+from metaclust.training.episodes import TaskSampler, split_categories
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import csv
 import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +29,7 @@ class ResultsTable:
 
     header: list[str]
     rows: list[list[str]]
-    numbers: list[dict[str, object]]
+    numbers: list[dict[str, Any]]
     notes: list[str]
 
     def markdown(self) -> str:
@@ -68,6 +69,17 @@ def shown(values: Sequence[float], bold: bool = False) -> str:
     return f"**{text}**" if bold else text
 
 
+def split_scores(record: Record) -> dict[str, Any]:
+    """Return the scores of one split, for the table of numbers."""
+    test, own = record["test"], record["own_start"]
+    return {"split": record["split"], "ari": test["ari"], "own_start_ari": own["ari"], "k_error": test["k_error"]}
+
+
+def formatted(facts: dict[str, Any], forms: dict[str, str]) -> list[str]:
+    """Return some of the facts as text by their format specifications; those that are None are empty."""
+    return ["" if facts[name] is None else format(facts[name], form) for name, form in forms.items()]
+
+
 def not_worse(scores: dict[str, dict[int, float]]) -> set[str]:
     """Return the method with the best mean, and those not significantly different from it by a paired t-test."""
     full = {name: values for name, values in scores.items() if values}
@@ -103,41 +115,26 @@ def table1(records: Sequence[Record], dataset: str) -> ResultsTable:
     ranked = {name: values for name, values in scores.items() if not is_given_k(name) and len(values) == most}
     best = not_worse(ranked)
     rows: list[list[str]] = []
-    numbers: list[dict[str, object]] = []
+    numbers: list[dict[str, Any]] = []
     for method, group in groups.items():
         values = list(scores[method].values())
-        own = list(by_split(group, "own_start").values())
-        off = float(np.mean(list(by_split(group, score="k_error").values())))
+        own = [] if " + " in method else list(by_split(group, "own_start").values())
         mean, error = mean_error(values)
-        p = (
-            probability(scores["ours"], scores[method])
-            if "ours" in scores and method != "ours" and len(values) > 1
-            else None
-        )
-        rows.append(
-            [
-                title_of(method),
-                shown(values, method in best),
-                f"{off:.2f}",
-                "" if not own or " + " in method else f"{np.mean(own):.3f}",
-                "" if p is None else f"{p:.2g}",
-                str(len(values)),
-                f"{published[method]:.3f}" if method in published else "",
-            ]
-        )
-        numbers.append(
-            {
-                "method": method,
-                "ari": mean,
-                "standard_error": error,
-                "k_error": off,
-                "own_start_ari": float(np.mean(own)) if own else None,
-                "p_against_ours": p,
-                "splits": len(values),
-                "paper": published.get(method),
-                **{f"split_{split}": ari for split, ari in sorted(scores[method].items())},
-            }
-        )
+        compared = "ours" in scores and method != "ours" and len(values) > 1
+        facts = {
+            "method": method,
+            "ari": mean,
+            "standard_error": error,
+            "k_error": float(np.mean(list(by_split(group, score="k_error").values()))),
+            "own_start_ari": float(np.mean(own)) if own else None,
+            "p_against_ours": probability(scores["ours"], scores[method]) if compared else None,
+            "splits": len(values),
+            "paper": published.get(method),
+            **{f"split_{split}": ari for split, ari in sorted(scores[method].items())},
+        }
+        forms = {"k_error": ".2f", "own_start_ari": ".3f", "p_against_ours": ".2g", "splits": "d", "paper": ".3f"}
+        rows.append([title_of(method), shown(values, method in best), *formatted(facts, forms)])
+        numbers.append(facts)
     notes = [
         "Test ARI, mean and standard error over splits; in bold what is not significantly different (5%, paired t-test "
         "over splits) from the best. Rows given K are not ranked. K off: the mean of |K found - K|. Own start: "
@@ -173,17 +170,7 @@ def ablation(records: Sequence[Record], dataset: str) -> ResultsTable:
                 values = list(by_split(group, kind).values())
                 row.append(shown(values, method in best[kind, s]) if values else "")
             row.append("" if published is None else f"{published[0]:.3f} ± {published[1]:.3f}")
-            for record in group:
-                numbers.append(
-                    {
-                        "method": method,
-                        "s": s,
-                        "split": record["split"],
-                        "ari": record["test"]["ari"],
-                        "own_start_ari": record["own_start"]["ari"],
-                        "k_error": record["test"]["k_error"],
-                    }
-                )
+            numbers += [{"method": method, "s": s, **split_scores(record)} for record in group]
         rows.append(row)
     splits = len({record["split"] for record in records})
     notes = [
@@ -204,16 +191,7 @@ def curve(
         group = [record for record in records if value(record) == point]
         both = [list(by_split(group, kind).values()) for kind in ("test", "own_start")]
         rows.append([f"{point:,}", *(shown(values) for values in both), str(len(group))])
-        numbers += [
-            {
-                what: point,
-                "split": record["split"],
-                "ari": record["test"]["ari"],
-                "own_start_ari": record["own_start"]["ari"],
-                "k_error": record["test"]["k_error"],
-            }
-            for record in group
-        ]
+        numbers += [{what: point, **split_scores(record)} for record in group]
     name = protocol_of(dataset).paper or ""
     note = f"Test ARI, mean and standard error over splits. The paper ({name}, a figure without numbers): "
     if name in paper.TABLE1:
@@ -238,31 +216,20 @@ def time(records: Sequence[Record], dataset: str) -> ResultsTable:
         training = float(np.mean([record["training_seconds"] for record in group]))
         # Ours begins with a Proto that is trained already: its time counts too.
         begins = method in ("ours", "paper-recipe") and bool(proto)
-        whole = training + (float(np.mean(proto)) if begins else 0.0)
-        test = float(np.mean([record["test_seconds_a_task"] for record in group]))
-        ratio = published[method] / published["proto"] if method in published else None
-        rows.append(
-            [
-                title_of(method),
-                f"{whole:.0f}",
-                f"{1000 * np.median(step):.0f}" if step else "",
-                f"{np.median(ratios):.2f}" if ratios else "",
-                "" if ratio is None else f"{ratio:.2f}",
-                f"{published[method]:,.0f}" if method in published else "",
-                f"{test:.3f}",
-            ]
-        )
-        numbers.append(
-            {
-                "method": method,
-                "training_seconds": whole,
-                "step_seconds": float(np.median(step)) if step else None,
-                "step_ratio_to_proto": float(np.median(ratios)) if ratios else None,
-                "paper_ratio_to_proto": ratio,
-                "paper_training_seconds": published.get(method),
-                "test_seconds_a_task": test,
-            }
-        )
+        facts: dict[str, Any] = {
+            "method": method,
+            "training_seconds": training + (float(np.mean(proto)) if begins else 0.0),
+            "step_seconds": float(np.median(step)) if step else None,
+            "step_ratio_to_proto": float(np.median(ratios)) if ratios else None,
+            "paper_ratio_to_proto": published[method] / published["proto"] if method in published else None,
+            "paper_training_seconds": published.get(method),
+            "test_seconds_a_task": float(np.mean([record["test_seconds_a_task"] for record in group])),
+        }
+        forms = {"step_ratio_to_proto": ".2f", "paper_ratio_to_proto": ".2f", "paper_training_seconds": ",.0f"}
+        milliseconds = f"{1000 * facts['step_seconds']:.0f}" if step else ""
+        others = formatted(facts, {**forms, "test_seconds_a_task": ".3f"})
+        rows.append([title_of(method), f"{facts['training_seconds']:.0f}", milliseconds, *others])
+        numbers.append(facts)
     header = ["method", "training, s", "step, ms", "step / Proto's", "paper: training / Proto's", "paper: training, s"]
     notes = [
         "Training: validation and, for ours, the Proto it begins with included. Step: the median over steps that were "

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -65,61 +66,6 @@ class Trial:
             "setting": {**asdict(self.variant), "test_steps": self.steps},
             "budget": budget,
         }
-
-
-def table1(dataset: str, splits: int, lab: Lab) -> list[Trial]:
-    """Every method of the paper's Table 1, and baselines on the same representations."""
-    methods = [*TABLE1, *(f"{name} + {baseline}" for name in WITH_BASELINES for baseline in TABLE1_BASELINES)]
-    return [Trial("table1", dataset, method, split) for method in methods for split in range(splits)]
-
-
-def ablation(dataset: str, splits: int, lab: Lab) -> list[Trial]:
-    """The paper's ablations, the component families and the paper's recipe, with S = 10 and S = 2."""
-    return [
-        Trial("ablation", dataset, method, split, Variant(s=s))
-        for s in (10, 2)
-        for method in ABLATIONS
-        for split in range(splits)
-    ]
-
-
-def vb_steps_train(dataset: str, splits: int, lab: Lab) -> list[Trial]:
-    """Steps of inference that are trained through."""
-    return [
-        Trial("vb-steps-train", dataset, "ours", split, Variant(t=t))
-        for t in STEPS_IN_TRAINING
-        for split in range(splits)
-    ]
-
-
-def vb_steps_test(dataset: str, splits: int, lab: Lab) -> list[Trial]:
-    """Steps of inference in testing, ten in training as in the paper."""
-    return [
-        Trial("vb-steps-test", dataset, "ours", split, steps=steps)
-        for split in range(splits)
-        for steps in STEPS_IN_TEST
-    ]
-
-
-def categories(dataset: str, splits: int, lab: Lab) -> list[Trial]:
-    """The number of training categories."""
-    whole = len(lab.problem(0).sampler.categories)
-    numbers = sorted({max(10, round(share * whole)) for share in SHARES if round(share * whole) <= whole})
-    return [
-        Trial("categories", dataset, "ours", split, Variant(categories=None if number >= whole else number))
-        for number in numbers
-        for split in range(splits)
-    ]
-
-
-def time_of_methods(dataset: str, splits: int, lab: Lab) -> list[Trial]:
-    """Seconds of a training step beside one of Proto's, and of the training and the test of the table."""
-    return [Trial("time", dataset, method, split) for method in TIMED for split in range(splits)]
-
-
-def tsne(dataset: str, splits: int, lab: Lab) -> list[Trial]:
-    """Two test tasks of the first split."""
-    return [Trial("tsne", dataset, method, 0) for method in SHOWN]
 
 
 def measure_test(trial: Trial, lab: Lab, progress: bool) -> dict[str, Any]:
@@ -229,24 +175,66 @@ def measure_map(trial: Trial, lab: Lab, progress: bool) -> dict[str, Any]:
     return {"maps": maps}
 
 
+def shares_of_categories(lab: Lab) -> list[Variant]:
+    """Return variants with fewer and fewer training categories, at least ten; the last has all."""
+    whole = len(lab.problem(0).sampler.categories)
+    numbers = sorted({max(10, round(share * whole)) for share in SHARES if round(share * whole) <= whole})
+    return [Variant(categories=None if number >= whole else number) for number in numbers]
+
+
 @dataclass(frozen=True)
 class Experiment:
     """The trials behind a table or figure, and how one is measured."""
 
-    trials: Callable[[str, int, Lab], list[Trial]]
+    name: str
+    about: str
     measure: Callable[[Trial, Lab, bool], dict[str, Any]]
+    methods: Callable[[], Sequence[str]] = lambda: ("ours",)
+    variants: Callable[[Lab], Sequence[Variant]] = lambda _: (Variant(),)
+    steps: Callable[[], Sequence[int | None]] = lambda: (None,)
+    first_split_only: bool = False
 
-    @property
-    def about(self) -> str:
-        return (self.trials.__doc__ or "").splitlines()[0]
+    def trials(self, dataset: str, splits: int, lab: Lab) -> list[Trial]:
+        """Return every method in every variant, on every split."""
+        every = product(self.variants(lab), self.methods(), self.steps(), range(1 if self.first_split_only else splits))
+        return [Trial(self.name, dataset, method, split, variant, steps) for variant, method, steps, split in every]
 
 
 EXPERIMENTS = {
-    "table1": Experiment(table1, measure_test),
-    "ablation": Experiment(ablation, measure_test),
-    "vb-steps-train": Experiment(vb_steps_train, measure_test),
-    "vb-steps-test": Experiment(vb_steps_test, measure_steps),
-    "categories": Experiment(categories, measure_test),
-    "time": Experiment(time_of_methods, measure_time),
-    "tsne": Experiment(tsne, measure_map),
+    experiment.name: experiment
+    for experiment in (
+        Experiment(
+            "table1",
+            "Every method of the paper's Table 1, and baselines on the same representations.",
+            measure_test,
+            lambda: [*TABLE1, *(f"{name} + {baseline}" for name in WITH_BASELINES for baseline in TABLE1_BASELINES)],
+        ),
+        Experiment(
+            "ablation",
+            "The paper's ablations, the component families and the paper's recipe, with S = 10 and S = 2.",
+            measure_test,
+            lambda: ABLATIONS,
+            lambda _: [Variant(s=s) for s in (10, 2)],
+        ),
+        Experiment(
+            "vb-steps-train",
+            "Steps of inference that are trained through.",
+            measure_test,
+            variants=lambda _: [Variant(t=t) for t in STEPS_IN_TRAINING],
+        ),
+        Experiment(
+            "vb-steps-test",
+            "Steps of inference in testing, ten in training as in the paper.",
+            measure_steps,
+            steps=lambda: STEPS_IN_TEST,
+        ),
+        Experiment("categories", "The number of training categories.", measure_test, variants=shares_of_categories),
+        Experiment(
+            "time",
+            "Seconds of a training step beside one of Proto's, and of the training and the test of the table.",
+            measure_time,
+            lambda: TIMED,
+        ),
+        Experiment("tsne", "Two test tasks of the first split.", measure_map, lambda: SHOWN, first_split_only=True),
+    )
 }

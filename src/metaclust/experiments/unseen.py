@@ -37,7 +37,8 @@ from metaclust.data.rows import DataWarning
 from metaclust.estimator import MetaClusterer
 from metaclust.experiments.records import append_record, commit, read_records, shown_title
 from metaclust.inference.baselines import BASELINES, Labels
-from metaclust.training.episodes import Task, TaskSampler, split_categories
+from metaclust.training.batches import Task
+from metaclust.training.episodes import TaskSampler, split_categories
 from metaclust.training.evaluation import Evaluation, compare, mean_error_text
 
 Vectors = Literal["pixels", "tfidf", "embeddings"]
@@ -220,24 +221,29 @@ def setting(words: str) -> tuple[str, Any]:
         raise argparse.ArgumentTypeError(f"{words}: write JSON after the =, as in {name}=300") from None
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def run_or_table(description: str | None, validate: str) -> tuple[argparse.ArgumentParser, argparse.ArgumentParser]:
+    """Return a parser with the commands run and table, and that of run alone, with the options of both scripts."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     running = commands.add_parser("run", help="run the trials that are missing")
+    running.add_argument(
+        "--set", type=setting, nargs="+", default=[], metavar="NAME=JSON", help="settings of MetaClusterer"
+    )
+    running.add_argument("--validate", action="store_true", help=validate)
+    running.add_argument("--threads", type=int, help="number of threads")
+    running.add_argument("--out", type=Path, required=True)
+    commands.add_parser("table", help="print the table").add_argument("paths", type=Path, nargs="+")
+    return parser, running
+
+
+def main() -> None:
+    parser, running = run_or_table(__doc__, "test on validation categories")
     running.add_argument("--dataset", required=True)
     running.add_argument("--vectors", choices=("pixels", "tfidf", "embeddings"), required=True)
     running.add_argument("--embedding-model", help="folder or name of a sentence-transformers model")
     running.add_argument("--split", type=int, nargs="+", default=[0, 1, 2])
     running.add_argument("--test", nargs="+", choices=("tasks", "all"), default=["tasks", "all"])
     running.add_argument("--method", nargs="+", help="methods to run (default: all)")
-    running.add_argument(
-        "--set", type=setting, nargs="+", default=[], metavar="NAME=JSON", help="settings of MetaClusterer"
-    )
-    running.add_argument("--validate", action="store_true", help="test on validation categories")
-    running.add_argument("--threads", type=int, help="number of threads")
-    running.add_argument("--out", type=Path, required=True)
-    showing = commands.add_parser("table", help="print the table")
-    showing.add_argument("paths", type=Path, nargs="+")
     arguments = parser.parse_args()
     if arguments.command == "table":
         print(table([record for path in arguments.paths for record in read_records(path)]))

@@ -31,22 +31,13 @@ PCA_COLUMNS = 10
 
 @dataclass(frozen=True)
 class Baseline:
-    """A clustering method that is called like every other.
-
-    Parameters
-    ----------
-    title : str
-        The name in tables.
-    method : callable
-        Takes vectors and a number of clusters, and returns labels. The number is an upper limit, or, with ``given_k``,
-        the true one.
-    given_k : bool
-        Whether the method is given the true number of clusters: an upper mark, not to be ranked with the others.
-    """
+    """A clustering method that is called like every other."""
 
     title: str
     method: Callable[[Vectors, int], Labels]
+    """From vectors and the largest number of clusters to labels."""
     given_k: bool = False
+    """Whether the method is given the true number instead: an upper mark, not to be ranked with the others."""
 
     def __call__(self, z: Vectors, true_k: int | None = None, max_clusters: int = 10) -> Labels:
         """Return the cluster of each row; ``true_k`` reaches only a method that is given it."""

@@ -42,6 +42,11 @@ class Search:
     choose: Literal["auto", "learned", "bound"] = "auto"
     """Select by the learned selector or by the bound; "auto" is "learned" where the model has a selector."""
 
+    @classmethod
+    def of(cls, model: ClusteringModel, seed: int = 0) -> Search:
+        """Return the search that a model ships with."""
+        return cls(model.config.max_clusters, effective_rows=model.config.effective_rows, seed=seed)
+
 
 @dataclass(frozen=True)
 class Selection:
@@ -54,33 +59,19 @@ class Selection:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """The three stages, and which numbers of clusters are tried.
-
-    Parameters
-    ----------
-    initialise : tuple of Initialiser
-        Where assignments to start from come from.
-    refine : Refiner
-        Inference from each of them.
-    select : Selector
-        What chooses among the candidates.
-    effective_rows : float or None
-        As how many rows a cluster counts, on average, when bounds are compared; None counts every row.
-    numbers : callable
-        From the largest number of clusters to the numbers to try.
-    rounds : int
-        With two, the numbers between the best one and its neighbours are tried, too.
-    centred : bool
-        Whether rows are taken around their mean, or where the encoder puts them.
-    """
+    """The three stages, and which numbers of clusters are tried."""
 
     initialise: tuple[Initialiser, ...]
     refine: Refiner
     select: Selector
     effective_rows: float | None = None
+    """As how many rows a cluster counts, on average, when bounds are compared; None counts every row."""
     numbers: Callable[[int], list[int]] = candidate_numbers
+    """From the largest number of clusters to the numbers to try."""
     rounds: int = 1
+    """With two, the numbers between the best one and its neighbours are tried, too."""
     centred: bool = False
+    """Whether rows are taken around their mean, or where the encoder puts them."""
 
     def sample(self, z: NDArray[Any], mean: Floats | None = None) -> Sample:
         """Return rows to cluster together; ``mean`` is that of more rows than these."""
@@ -121,7 +112,7 @@ class Pipeline:
 def pipeline_for(model: ClusteringModel, search: Search | None = None) -> Pipeline:
     """Return the pipeline that a model ships with: the one that users get, and that validation selects weights by."""
     config = model.config
-    search = search or Search(config.max_clusters, effective_rows=config.effective_rows)
+    search = search or Search.of(model)
     if not config.learn_prior or config.inference != "vb":
         rows = None if config.inference == "em" else search.effective_rows
         return paper_pipeline(search.restarts or PAPER_STARTS, effective_rows=rows)
@@ -130,9 +121,8 @@ def pipeline_for(model: ClusteringModel, search: Search | None = None) -> Pipeli
     choose = search.choose
     if choose == "auto":
         choose = "bound" if model.choice is None else "learned"
-    elif choose == "learned" and model.choice is None:
-        raise ValueError("choose='learned': this model has not learned to choose; use choose='bound'")
-    return Pipeline(starts, AdaptiveRefinement(), SELECTORS[choose](), search.effective_rows, rounds=2, centred=True)
+    select = SELECTORS[choose](model)
+    return Pipeline(starts, AdaptiveRefinement(), select, search.effective_rows, rounds=2, centred=True)
 
 
 def paper_pipeline(

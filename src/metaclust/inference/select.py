@@ -16,6 +16,7 @@ from scipy.spatial.distance import cdist
 from metaclust.inference.features import describe
 from metaclust.inference.stages import Candidate, Floats, Initial, Labels, Refiner, Sample, Selector, in_order
 from metaclust.model.clustering_model import ClusteringModel
+from metaclust.model.selector import SelectorNetwork
 
 
 @dataclass(frozen=True)
@@ -41,20 +42,28 @@ class MergedBound(BestBound):
 
 @dataclass(frozen=True)
 class LearnedSelector:
-    """The candidate that the model's selector network scores highest."""
+    """The candidate that a selector network scores highest."""
 
+    network: SelectorNetwork
     name: ClassVar[str] = "learned"
 
-    def scores(self, model: ClusteringModel, sample: Sample, candidates: Sequence[Candidate]) -> Floats:
+    @classmethod
+    def for_model(cls, model: ClusteringModel) -> LearnedSelector:
         if model.choice is None:
             raise ValueError("choose='learned': this model has not learned to choose; use choose='bound'")
-        return model.choice.scores(features_of(model, sample, candidates))
+        return cls(model.choice)
+
+    def scores(self, model: ClusteringModel, sample: Sample, candidates: Sequence[Candidate]) -> Floats:
+        return self.network.scores(features_of(model, sample, candidates))
 
     def finish(self, model: ClusteringModel, sample: Sample, best: Candidate, refine: Refiner) -> Candidate:
         return best
 
 
-SELECTORS: dict[str, Callable[[], Selector]] = {"bound": MergedBound, "learned": LearnedSelector}
+SELECTORS: dict[str, Callable[[ClusteringModel], Selector]] = {
+    "bound": lambda _: MergedBound(),
+    "learned": LearnedSelector.for_model,
+}
 
 
 def features_of(model: ClusteringModel, sample: Sample, candidates: Sequence[Candidate]) -> Floats:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from metaclust._util.checks import check_count, check_seed
+from metaclust._util.checks import check_choices, check_count, check_seed
 from metaclust.mixture.families import FAMILIES
 from metaclust.mixture.prior import Prior
 
@@ -30,9 +30,7 @@ def check_mixture_settings(settings: dict[str, Any]) -> None:
         raise ValueError(f"alpha={settings['alpha']!r}: it must be positive and finite")
     if not is_number(settings["tol"]) or not 0 <= settings["tol"] < np.inf:
         raise ValueError(f"tol={settings['tol']!r}: it must be 0 or more, and finite")
-    for name, allowed in CHOICES.items():
-        if settings[name] not in allowed:
-            raise ValueError(f"{name}={settings[name]!r}: choose one of {allowed}")
+    check_choices(settings, CHOICES)
     if isinstance(settings["init"], str) and settings["init"] not in INITS:
         raise ValueError(f"init={settings['init']!r}: choose one of {INITS}, or give an array of means")
     prior = settings["prior"]

@@ -20,7 +20,8 @@ from metaclust.mixture.seeding import seed_draws, seeded_logits
 from metaclust.mixture.statistics import accumulation_dtype
 from metaclust.mixture.unrolled import assignments, follow
 from metaclust.model.config import ModelConfig
-from metaclust.model.encoders import new_encoder
+from metaclust.model.encoders import check_rows, new_encoder
+from metaclust.model.encoders.image import shifted
 from metaclust.model.selector import SelectorNetwork
 from metaclust.model.task_network import TaskNetwork
 
@@ -262,11 +263,7 @@ class ClusteringModel(nn.Module):
 
     @torch.no_grad()
     def _seeded(
-        self,
-        z: Float[Tensor, "*task n s"],
-        mask: Bool[Tensor, "*task n"] | None,
-        seeded: int,
-        part: Part | None = None,
+        self, z: Float[Tensor, "*task n s"], mask: Bool[Tensor, "*task n"] | None, seeded: int, part: Part | None = None
     ) -> Float[Tensor, "starts *task n k"]:
         """Return logits from k-means++ seeds, whose number is random as well."""
         clusters = self.config.max_clusters
@@ -300,24 +297,3 @@ class ClusteringModel(nn.Module):
         if self.config.inference == "em":
             return em_steps(z, logits, self.family, mask)
         return vb_steps(z, logits, self.family, self.alpha, mask, weight)
-
-
-def shifted(x: Tensor, share: float) -> list[Tensor]:
-    """Return images (..., height, width) and copies shifted down, up, right and left, with borders repeated."""
-    copies = [x]
-    for axis in (-2, -1):
-        side = x.shape[axis]
-        place = torch.arange(side, device=x.device)
-        for step in (-1, 1):
-            moved = (place + step * max(1, round(share * side))).clamp(0, side - 1)
-            copies.append(x.index_select(axis, moved))
-    return copies
-
-
-def check_rows(x: Tensor, shape: tuple[int, ...]) -> None:
-    """Check the shape and dtype of rows; greyscale images may omit the channel axis."""
-    fits = tuple(x.shape[1:]) == shape or (shape[0] == 1 and tuple(x.shape[1:]) == shape[1:] != ())
-    if not fits:
-        raise ValueError(f"x has rows of shape {tuple(x.shape[1:])}, but the model was built for input_shape={shape}")
-    if not x.is_floating_point() and (x.dtype != torch.uint8 or len(shape) == 1):
-        raise TypeError(f"x is {x.dtype}: pass floating-point rows (x.float()), or uint8 images")

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from metaclust._util.checks import check_choices
 from metaclust.mixture import component_family
 from metaclust.mixture.families import MeanCovariance
 from metaclust.model.encoders import ENCODERS
@@ -108,13 +109,8 @@ class ModelConfig:
             raise ValueError(f"effective_rows={self.effective_rows!r}: it must be positive and finite, or None")
         if not 0 < self.alpha < float("inf"):
             raise ValueError(f"alpha={self.alpha!r}: the concentration must be positive and finite")
-        for name, allowed in (
-            ("inference", ("vb", "em")),
-            ("initial", ("network", "random")),
-            ("encoder", tuple(ENCODERS)),
-        ):
-            if getattr(self, name) not in allowed:
-                raise ValueError(f"{name}={getattr(self, name)!r}: choose one of {allowed}")
+        choices = {"inference": ("vb", "em"), "initial": ("network", "random"), "encoder": tuple(ENCODERS)}
+        check_choices(vars(self), choices)
         if self.encoder == "residual" and (len(self.input_shape) != 1 or self.representation > self.input_shape[0]):
             raise ValueError(
                 f"encoder='residual' with input_shape={self.input_shape} and representation={self.representation}: "

@@ -27,17 +27,7 @@ MAP_COLUMNS = 5
 
 
 class Content:
-    """Shows rows by their ids alone: the default, for any kind of data that is not registered.
-
-    Parameters
-    ----------
-    rows : Rows or None
-        The rows, if the clustering has them.
-    labels : array of shape (rows,)
-        Their clusters.
-    clusters : int
-        The number of clusters.
-    """
+    """Shows rows by their ids alone: the default, for any kind of data that is not registered."""
 
     layout: ClassVar[str] = "ids"
     """The part of the template that lists rows on a card."""

@@ -5,30 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-LIGHT = (
-    "#2950ac",
-    "#f49301",
-    "#12c690",
-    "#c36953",
-    "#b99dfe",
-    "#2b8db8",
-    "#830d63",
-    "#625b05",
-    "#5c3a18",
-    "#636d7e",
-)
-DARK = (
-    "#4381e9",
-    "#dd9908",
-    "#72c796",
-    "#e55557",
-    "#c6a0fd",
-    "#82e6fe",
-    "#bb5a99",
-    "#e9cb31",
-    "#fdddc5",
-    "#989dac",
-)
+LIGHT = ["#2950ac", "#f49301", "#12c690", "#c36953", "#b99dfe", "#2b8db8", "#830d63", "#625b05", "#5c3a18", "#636d7e"]
+DARK = ["#4381e9", "#dd9908", "#72c796", "#e55557", "#c6a0fd", "#82e6fe", "#bb5a99", "#e9cb31", "#fdddc5", "#989dac"]
 """The first ten, chosen to be distinguishable with colour blindness as well."""
 
 GOLDEN_ANGLE = 137.508

@@ -26,22 +26,8 @@ def write_report(
 ) -> Path:
     """Write the report, a single HTML file that needs no network, and return its path.
 
-    The same clustering gives the same file, byte for byte.
-
-    Parameters
-    ----------
-    clustering : Clustering
-        The clustering, with its rows if they are to be shown.
-    path : path
-        The HTML file to write.
-    force : bool
-        Overwrite an existing file.
-    title : str, optional
-        The title; by default the source of the data.
-    map_rows : int
-        The largest number of rows on the map; each cluster has at least one.
-    progress : bool
-        Show progress on standard error.
+    The same clustering gives the same file, byte for byte. The title is by default the source of the data; the map
+    has at most ``map_rows`` rows, and at least one of each cluster.
     """
     target = Path(path)
     check_target(target, force)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
+from metaclust._util.checks import check_choices
 from metaclust.model.config import Preset
 from metaclust.objectives.ari import Distance
 
@@ -67,13 +68,7 @@ class TrainingConfig:
     patience: int | None = None
 
     def __post_init__(self) -> None:
-        for name, least in (
-            ("seed", 0),
-            ("pretrain_steps", 0),
-            ("steps", 0),
-            ("seeded", 0),
-            ("validate_every", 1),
-        ):
+        for name, least in (("seed", 0), ("pretrain_steps", 0), ("steps", 0), ("seeded", 0), ("validate_every", 1)):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 raise ValueError(f"{name}={value!r}: it must be a whole number of {least} or more")
@@ -88,13 +83,8 @@ class TrainingConfig:
         for name in ("proto_weight", "weight_decay"):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise ValueError(f"{name}={getattr(self, name)!r}: it must be 0 or more, and finite")
-        for name, allowed in (
-            ("schedule", ("cosine", "constant")),
-            ("objective", ("every-step", "last-step")),
-            ("distance", ("tv", "prob")),
-        ):
-            if getattr(self, name) not in allowed:
-                raise ValueError(f"{name}={getattr(self, name)!r}: choose one of {allowed}")
+        choices = {"schedule": ("cosine", "constant"), "objective": ("every-step", "last-step")}
+        check_choices(vars(self), {**choices, "distance": ("tv", "prob")})
 
     @classmethod
     def preset(cls, preset: Preset, **changes: Any) -> TrainingConfig:

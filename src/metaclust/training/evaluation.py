@@ -18,7 +18,7 @@ from metaclust.data.sparse import SparseRows
 from metaclust.inference.cluster import cluster_in_order
 from metaclust.inference.pipeline import Pipeline, Search
 from metaclust.model.clustering_model import ClusteringModel
-from metaclust.training.episodes import Task
+from metaclust.training.batches import Task
 
 
 def mean_error(values: Sequence[float] | NDArray[np.float64]) -> tuple[float, float]:
@@ -134,8 +134,7 @@ def cluster_tasks(
 
     Without a ``pipeline``, cluster as :meth:`MetaClusterer.cluster` does.
     """
-    limit = model.config.max_clusters
-    search = Search(limit, effective_rows=model.config.effective_rows, seed=seed)
+    search = Search.of(model, seed)
     values = z.float().cpu().numpy()
     found = []
     with torch.random.fork_rng([]):
@@ -147,7 +146,7 @@ def cluster_tasks(
                 # In the order of the task: sorting by the rows would depend on the last bit of a representation.
                 found.append(cluster_in_order(model, rows, search).components.assigned(rows)[0])
             else:
-                found.append(pipeline(model, pipeline.sample(rows), limit, seed).best.labels)
+                found.append(pipeline(model, pipeline.sample(rows), search.max_clusters, seed).best.labels)
     return found
 
 

@@ -22,8 +22,9 @@ from metaclust.data.sparse import SparseRows
 from metaclust.model.checkpoint import save_model
 from metaclust.model.clustering_model import ClusteringModel
 from metaclust.model.layers import check_norms
+from metaclust.training.batches import Batch, Task
 from metaclust.training.config import TrainingConfig
-from metaclust.training.episodes import Batch, Task, TaskSampler
+from metaclust.training.episodes import TaskSampler
 from metaclust.training.evaluation import evaluate
 from metaclust.training.losses import ari_loss, proto_loss
 from metaclust.training.optimizer import learning_rate, new_optimizer, step_seed

@@ -10,8 +10,8 @@ from metaclust.mixture.inference import softmax_of
 from metaclust.model.clustering_model import ClusteringModel
 from metaclust.objectives.ari import LimitedGradient, continuous_ari
 from metaclust.objectives.prototypical import prototypical_loss
+from metaclust.training.batches import Batch
 from metaclust.training.config import TrainingConfig
-from metaclust.training.episodes import Batch
 
 
 def proto_loss(

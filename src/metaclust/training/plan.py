@@ -17,8 +17,9 @@ from metaclust.data.rows import Rows
 from metaclust.data.sparse import SparseRows
 from metaclust.model.config import ModelConfig
 from metaclust.training.augmentation import ImageAugmentation
+from metaclust.training.batches import Task
 from metaclust.training.config import TrainingConfig
-from metaclust.training.episodes import Task, TaskSampler
+from metaclust.training.episodes import TaskSampler
 from metaclust.training.recipe import Recipe
 
 VALIDATION_TASKS = 40

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -56,28 +56,34 @@ def fit_prior(
     )
 
 
-def comparing_task(
-    part: Unseen, seed: int, number: int
-) -> tuple[ClusteringModel, Sample, NDArray[np.int64], list[Initial], int]:
+@dataclass(frozen=True)
+class ComparingTask:
+    """A task of unseen categories ``y``, with the assignments that all priors start from, of at most ``limit``."""
+
+    model: ClusteringModel
+    sample: Sample
+    y: NDArray[np.int64]
+    initial: list[Initial]
+    limit: int
+
+
+def comparing_task(part: Unseen, seed: int, number: int) -> ComparingTask:
     """Draw a task of unseen categories, with the assignments that all priors start from."""
     sample, y = draw_task(part, np.random.default_rng([seed, 0x9810, number]))
     numbers = likely_numbers(y)
     pipeline = pipeline_for(part.model, Search(numbers[-1], choose="bound"))
     initial = initial_assignments(pipeline.initialise, part.model, sample, numbers, 0)
-    return part.model, sample, y, initial, numbers[-1]
+    return ComparingTask(part.model, sample, y, initial, numbers[-1])
 
 
-def bound_aris(
-    tasks: Sequence[tuple[ClusteringModel, Sample, NDArray[np.int64], list[Initial], int]],
-    grid: Sequence[float | None],
-) -> list[float]:
+def bound_aris(tasks: Sequence[ComparingTask], grid: Sequence[float | None]) -> list[float]:
     """Return the mean ARI over tasks where the bound selects, for each number of rows as which a cluster may count."""
     found = []
-    for model, sample, y, initial, limit in tasks:
-        refine = pipeline_for(model, Search(limit, choose="bound")).refine
-        labels = [candidate.labels for candidate in refine(model, sample, initial)]
-        reached = aris(y, labels)
-        bounds = [common_weight(refine, model, sample, labels, limit, rows)[1] for rows in grid]
+    for task in tasks:
+        refine = pipeline_for(task.model, Search(task.limit, choose="bound")).refine
+        labels = [candidate.labels for candidate in refine(task.model, task.sample, task.initial)]
+        reached = aris(task.y, labels)
+        bounds = [common_weight(refine, task.model, task.sample, labels, task.limit, rows)[1] for rows in grid]
         found.append([reached[np.argmax(each)] for each in bounds])
     means: list[float] = np.mean(found, 0).tolist()
     return means

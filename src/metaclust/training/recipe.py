@@ -16,15 +16,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from metaclust._util.distributed import current
-from metaclust._util.progress import CountBar
+from metaclust._util.progress import Bar
 from metaclust.data.sparse import SparseRows, of_unit_length
 from metaclust.inference.calibrate import CHOICE_TASKS, Unseen, learn_selector
 from metaclust.inference.initialise import ward_labels
 from metaclust.model.clustering_model import ClusteringModel
 from metaclust.model.config import ModelConfig
 from metaclust.model.encoders.residual import ResidualEncoder
+from metaclust.training.batches import Task
 from metaclust.training.config import TrainingConfig
-from metaclust.training.episodes import Task, TaskSampler
+from metaclust.training.episodes import TaskSampler
 from metaclust.training.evaluation import compare, local_tasks
 from metaclust.training.loop import train
 from metaclust.training.prior import fit_prior
@@ -211,7 +212,7 @@ def counted(recipe: Recipe, words: str, total: int) -> Iterator[Callable[[], obj
     if not recipe.progress:
         yield lambda: None
         return
-    with CountBar(words, total) as bar:
+    with Bar(words, total) as bar:
         yield bar.advance
 
 

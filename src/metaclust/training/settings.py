@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from metaclust._util.checks import check_count, check_seed
+from metaclust._util.checks import check_choices, check_count, check_seed
 from metaclust.model.encoders import ENCODERS
 from metaclust.training.config import TrainingConfig
 
@@ -25,9 +25,7 @@ def check_settings(settings: Mapping[str, Any]) -> None:
         value = settings[name]
         if not isinstance(value, int | float | np.number) or not 0 <= value <= highest:
             raise ValueError(f"{name}={value!r}: it must be at least 0 and at most {highest}")
-    for name, allowed in (("encoder", ("auto", *ENCODERS)), ("choose", ("auto", "learned", "bound"))):
-        if settings[name] not in allowed:
-            raise ValueError(f"{name}={settings[name]!r}: choose one of {allowed}")
+    check_choices(settings, {"encoder": ("auto", *ENCODERS), "choose": ("auto", "learned", "bound")})
     if settings["augment"] not in ("auto", "turn", True, False):
         raise ValueError(f"augment={settings['augment']!r}: choose 'auto', 'turn', True or False")
     if not isinstance(settings["task_rows"], tuple | list) or len(settings["task_rows"]) != 2:

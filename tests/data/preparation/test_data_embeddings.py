@@ -422,6 +422,20 @@ def test_the_fingerprint_knows_the_weights_and_the_names_of_files(small):
     assert names == ["1_Pooling/config.json", "config.json", "model.safetensors", "modules.json", "words.txt"]
 
 
+def test_a_large_file_is_hashed_once_until_it_changes(small, monkeypatch):
+    monkeypatch.setattr(embeddings, "LARGE", 1)
+    (small / "model.safetensors").write_bytes(b"one")
+    first = SentenceEmbedder(small, cache=None).fingerprint
+    misses = embeddings.known_hash.cache_info().misses
+    assert SentenceEmbedder(small, cache=None).fingerprint == first
+    assert embeddings.known_hash.cache_info().misses == misses
+    os.utime(small / "model.safetensors", ns=(1, 1))
+    (small / "model.safetensors").write_bytes(b"two")
+    os.utime(small / "model.safetensors", ns=(2, 2))
+    assert SentenceEmbedder(small, cache=None).fingerprint != first
+    assert embeddings.known_hash.cache_info().misses == misses + 1
+
+
 def test_a_changed_model_does_not_find_the_vectors_of_the_old_one(embedder, use, small):
     use(Letters())
     embedder().embed(["a"])

@@ -8,7 +8,7 @@ import reprlib
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -31,6 +31,8 @@ from metaclust.data.preparation.model_folder import (
 from metaclust.data.preparation.vector_cache import VectorCache, cache_folder
 from metaclust.data.rows import DataError, Rows, listed
 
+LARGE = 1 << 20
+"""Bytes of a file that is hashed once, and again only if its size or times change."""
 BATCHES = 4
 """Batches that are computed before they are written to the cache."""
 
@@ -91,20 +93,9 @@ class SentenceEmbedder:
     """Embeds texts by a sentence-transformers model; each text is embedded once, and its vector cached.
 
     Weights are read from safetensors only, and code that comes with a model is never run. The model is loaded for the
-    first text that is not in the cache.
-
-    Parameters
-    ----------
-    model : str or path
-        The folder of a model, or its name on the Hugging Face hub: "org/name", or "name" for the models of
-        sentence-transformers.
-    device : str or torch.device
-        Where to compute; "auto" is CUDA or MPS where there is one.
-    batch_size : int
-        How many texts are embedded together.
-    cache : str, path or None
-        The folder of the cache; "default" is embeddings/ in the folder that METACLUST_CACHE names, or else in the
-        user's cache. None caches nothing.
+    first text that is not in the cache. ``model`` is its folder, or its name on the Hugging Face hub: "org/name", or
+    "name" for the models of sentence-transformers. The "default" cache is embeddings/ in the folder that
+    METACLUST_CACHE names, or else in the user's cache; None caches nothing.
     """
 
     def __init__(
@@ -136,9 +127,7 @@ class SentenceEmbedder:
         """A hash, in hex, of the model's settings, weights and tokenizer: equal models share a cache."""
         digest = hashlib.sha256(b"metaclust embeddings 1\n")
         for path in model_files(self.folder):
-            with path.open("rb") as file:
-                content = hashlib.file_digest(file, "sha256").digest()
-            digest.update(os.fsencode(path.relative_to(self.folder).as_posix()) + b"\0" + content)
+            digest.update(os.fsencode(path.relative_to(self.folder).as_posix()) + b"\0" + content_hash(path))
         return digest.hexdigest()
 
     @property
@@ -200,6 +189,22 @@ class SentenceEmbedder:
         # A tokenizer cannot serve two threads at once.
         with self._lock:
             return unit_vectors(self._loaded, texts, self.batch_size)
+
+
+def content_hash(path: Path) -> bytes:
+    """Return the hash of a file's content; of a large file that has not changed, the one that is known."""
+    found = path.stat()
+    if found.st_size < LARGE:
+        return new_hash(path)
+    return known_hash(path, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
+
+
+def new_hash(path: Path, *_: int) -> bytes:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").digest()
+
+
+known_hash = lru_cache(maxsize=32)(new_hash)
 
 
 def unit_vectors(model: Any, texts: list[str], batch_size: int) -> NDArray[np.float32]:

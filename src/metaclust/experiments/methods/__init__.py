@@ -10,25 +10,14 @@ import os
 from pathlib import Path
 
 from metaclust._util.tensors import CheckpointError, read_tensors
-from metaclust.experiments.methods.ablations import (
-    FullCovariance,
-    OptimalMeanCovariance,
-    PaperRecipe,
-    UnitMeanCovariance,
-    WithEM,
-    WithoutPretraining,
-    WithoutTaskNetwork,
-    WithProb,
-)
+from metaclust.experiments.methods.ablations import ABLATIONS
 from metaclust.experiments.methods.autoencoder import Autoencoder
 from metaclust.experiments.methods.base import EncoderMethod, Method
 from metaclust.experiments.methods.classifier import Classifier
-from metaclust.experiments.methods.flda import FisherDiscriminant
+from metaclust.experiments.methods.linear import FisherDiscriminant, PrincipalComponents
+from metaclust.experiments.methods.metric import Siamese, Triplet
 from metaclust.experiments.methods.ours import Ours
-from metaclust.experiments.methods.pca import PrincipalComponents
 from metaclust.experiments.methods.proto import LongProto, Proto
-from metaclust.experiments.methods.siamese import Siamese
-from metaclust.experiments.methods.triplet import Triplet
 from metaclust.experiments.methods.vade import VaDE
 
 METHODS: dict[str, type[Method]] = {
@@ -44,14 +33,7 @@ METHODS: dict[str, type[Method]] = {
         VaDE,
         PrincipalComponents,
         FisherDiscriminant,
-        WithoutTaskNetwork,
-        WithoutPretraining,
-        WithEM,
-        WithProb,
-        FullCovariance,
-        UnitMeanCovariance,
-        OptimalMeanCovariance,
-        PaperRecipe,
+        *ABLATIONS,
     )
 }
 

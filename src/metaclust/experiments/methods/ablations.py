@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from metaclust.experiments.methods.ours import Ours
 from metaclust.experiments.settings import PAPER_MODEL
@@ -10,17 +12,6 @@ from metaclust.model.config import ModelConfig
 from metaclust.training.config import TrainingConfig
 
 Settings = tuple[ModelConfig, TrainingConfig]
-
-
-class WithoutTaskNetwork(Ours):
-    """Initial assignments are standard normal logits."""
-
-    name = "without-f_r"
-    title = "w/o f_R"
-
-    @classmethod
-    def adapt(cls, config: ModelConfig, training: TrainingConfig) -> Settings:
-        return replace(config, initial="random"), training
 
 
 class WithoutPretraining(Ours):
@@ -35,61 +26,6 @@ class WithoutPretraining(Ours):
         return config, replace(training, pretrain_steps=0, steps=steps, proto_weight=0.0)
 
 
-class WithEM(Ours):
-    """Maximum likelihood of a mixture with K' clusters."""
-
-    name = "with-em"
-    title = "w/ EM"
-
-    @classmethod
-    def adapt(cls, config: ModelConfig, training: TrainingConfig) -> Settings:
-        return replace(config, inference="em"), training
-
-
-class WithProb(Ours):
-    """The ARI from the probability that two rows are in different clusters."""
-
-    name = "with-prob"
-    title = "w/ Prob"
-
-    @classmethod
-    def adapt(cls, config: ModelConfig, training: TrainingConfig) -> Settings:
-        return config, replace(training, distance="prob")
-
-
-class FullCovariance(Ours):
-    """Components with a full covariance."""
-
-    name = "full-covariance"
-    title = "full covariance"
-
-    @classmethod
-    def adapt(cls, config: ModelConfig, training: TrainingConfig) -> Settings:
-        return replace(config, components="full"), training
-
-
-class UnitMeanCovariance(Ours):
-    """q(mu) has the paper's covariance, the identity."""
-
-    name = "unit-mean-covariance"
-    title = "unit mean covariance"
-
-    @classmethod
-    def adapt(cls, config: ModelConfig, training: TrainingConfig) -> Settings:
-        return replace(config, mean_covariance=PAPER_MODEL.mean_covariance), training
-
-
-class OptimalMeanCovariance(Ours):
-    """q(mu) has the covariance that is best for the bound."""
-
-    name = "optimal-mean-covariance"
-    title = "optimal mean covariance"
-
-    @classmethod
-    def adapt(cls, config: ModelConfig, training: TrainingConfig) -> Settings:
-        return replace(config, mean_covariance="optimal"), training
-
-
 class PaperRecipe(Ours):
     """Trained as in the paper: T = 10, unit covariance of q(mu), the ARI after the last step alone, a constant rate."""
 
@@ -98,13 +34,31 @@ class PaperRecipe(Ours):
 
     @classmethod
     def adapt(cls, config: ModelConfig, training: TrainingConfig) -> Settings:
-        recipe = TrainingConfig.preset(
-            "paper",
-            seed=training.seed,
-            pretrain_steps=training.pretrain_steps,
-            steps=training.steps,
-            validate_every=training.validate_every,
-        )
-        paper = PAPER_MODEL
-        changed = replace(config, steps=paper.steps, mean_covariance=paper.mean_covariance, dropout=paper.dropout)
-        return changed, recipe
+        kept = {name: getattr(training, name) for name in ("seed", "pretrain_steps", "steps", "validate_every")}
+        changes = {name: getattr(PAPER_MODEL, name) for name in ("steps", "mean_covariance", "dropout")}
+        return replace(config, **changes), TrainingConfig.preset("paper", **kept)
+
+
+def changed(name: str, title: str, training: Mapping[str, Any] | None = None, **model: Any) -> type[Ours]:
+    """Return Ours with other settings of the model, or of the training."""
+
+    def adapt(cls: type[Ours], config: ModelConfig, usual: TrainingConfig) -> Settings:
+        return replace(config, **model), replace(usual, **(training or {}))
+
+    return type(name, (Ours,), {"name": name, "title": title, "adapt": classmethod(adapt), "__module__": __name__})
+
+
+ABLATIONS = (
+    # Initial assignments are standard normal logits.
+    changed("without-f_r", "w/o f_R", initial="random"),
+    WithoutPretraining,
+    # Maximum likelihood of a mixture with K' clusters.
+    changed("with-em", "w/ EM", inference="em"),
+    # The ARI from the probability that two rows are in different clusters.
+    changed("with-prob", "w/ Prob", {"distance": "prob"}),
+    changed("full-covariance", "full covariance", components="full"),
+    # q(mu) has the paper's covariance, the identity, or the one that is best for the bound.
+    changed("unit-mean-covariance", "unit mean covariance", mean_covariance=PAPER_MODEL.mean_covariance),
+    changed("optimal-mean-covariance", "optimal mean covariance", mean_covariance="optimal"),
+    PaperRecipe,
+)

@@ -12,8 +12,9 @@ from metaclust.model.clustering_model import ClusteringModel
 from metaclust.model.config import ModelConfig
 from metaclust.model.encoders.image import ImageDecoder
 from metaclust.model.layers import feed_forward
+from metaclust.training.batches import Batch
 from metaclust.training.config import TrainingConfig
-from metaclust.training.episodes import Batch, TaskSampler
+from metaclust.training.episodes import TaskSampler
 from metaclust.training.loop import Objective
 
 

@@ -21,8 +21,9 @@ from metaclust.data.sparse import SparseRows
 from metaclust.inference.pipeline import paper_pipeline
 from metaclust.model.clustering_model import ClusteringModel
 from metaclust.model.config import ModelConfig
+from metaclust.training.batches import Task
 from metaclust.training.config import TrainingConfig
-from metaclust.training.episodes import Task, TaskSampler
+from metaclust.training.episodes import TaskSampler
 from metaclust.training.evaluation import cluster_tasks, compare, local_tasks, mean_error
 from metaclust.training.loop import Objective, train
 
@@ -45,15 +46,7 @@ class FitArguments:
 
 
 class Method(ABC):
-    """One row of the paper's tables.
-
-    Parameters
-    ----------
-    config : ModelConfig
-        The encoder and mixture that all methods share.
-    training : TrainingConfig, optional
-        How it is trained. :meth:`adapt` makes the changes to both that define the method.
-    """
+    """One row of the paper's tables: :meth:`adapt` changes the encoder, mixture and training that all share."""
 
     name: ClassVar[str]
     title: ClassVar[str]
@@ -78,20 +71,9 @@ class Method(ABC):
         folder: str | os.PathLike[str] | None = None,
         progress: bool = False,
     ) -> Method:
-        """Learn from labelled tasks.
+        """Learn from labelled tasks, and validate on tasks of other categories over the same rows.
 
-        Parameters
-        ----------
-        sampler : TaskSampler
-            Draws the training tasks.
-        validation : sequence of Task
-            Tasks of other categories over the same rows.
-        start : Method, optional
-            A fitted Proto whose encoder is the start, for methods that are pretrained so.
-        folder : path, optional
-            Where the run is kept; an interrupted one is continued.
-        progress : bool
-            Whether to show a progress bar.
+        ``start`` is a fitted Proto, for methods that begin with its encoder. A run in ``folder`` is continued.
         """
         started = time.perf_counter()
         with torch.random.fork_rng([]):

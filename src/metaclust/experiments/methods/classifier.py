@@ -12,8 +12,9 @@ from metaclust.experiments.methods.base import FitArguments, validate_in_frame
 from metaclust.experiments.methods.headed import HeadedMethod, HeadedModel
 from metaclust.model.clustering_model import ClusteringModel
 from metaclust.training.augmentation import ImageAugmentation
+from metaclust.training.batches import Batch
 from metaclust.training.config import TrainingConfig
-from metaclust.training.episodes import Batch, TaskSampler
+from metaclust.training.episodes import TaskSampler
 from metaclust.training.loop import Objective
 
 

@@ -1,17 +1,25 @@
-"""Linear maps of the rows, fitted by scikit-learn."""
+"""Linear maps of the rows, fitted by scikit-learn: principal components, without labels, and Fisher discriminants."""
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from sklearn.decomposition import PCA
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from torch import Tensor, nn
 
 from metaclust.data.sparse import dense
 from metaclust.experiments.methods.base import EncoderMethod, FitArguments, Inputs
 from metaclust.model.clustering_model import ClusteringModel
+
+MeanAndWeight = tuple[NDArray[np.float64], NDArray[np.float64]]
+WIDEST = 500
+"""Wider rows go through PCA before FLDA (as Fisherfaces do, Belhumeur et al. 1997): with more columns than rows, the
+variance within categories has no inverse."""
 
 
 class LinearMap(nn.Module):
@@ -38,9 +46,7 @@ class LinearMethod(EncoderMethod):
     """Fitted on the rows of the training categories; columns that the map does not have are zero."""
 
     @abstractmethod
-    def fit_map(
-        self, x: NDArray[np.float32], y: NDArray[np.int64], columns: int
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def fit_map(self, x: NDArray[np.float32], y: NDArray[np.int64], columns: int) -> MeanAndWeight:
         """Return the mean, and W with at most ``columns`` columns."""
 
     def build(self) -> ClusteringModel:
@@ -63,3 +69,34 @@ class LinearMethod(EncoderMethod):
 def training_rows(x: Inputs, rows: NDArray[np.int64]) -> NDArray[np.float32]:
     chosen: NDArray[np.float32] = flat(dense(x[torch.from_numpy(rows)])).numpy()
     return chosen
+
+
+class PrincipalComponents(LinearMethod):
+    """The directions of largest variance."""
+
+    name = "pca"
+    title = "PCA"
+
+    def fit_map(self, x: NDArray[np.float32], y: NDArray[np.int64], columns: int) -> MeanAndWeight:
+        pca = PCA(columns, random_state=self.training.seed).fit(x)
+        return pca.mean_.astype(np.float64), pca.components_.T.astype(np.float64)
+
+
+class FisherDiscriminant(LinearMethod):
+    """The directions in which categories differ most, relative to how much they spread."""
+
+    name = "flda"
+    title = "FLDA"
+
+    def fit_map(self, x: NDArray[np.float32], y: NDArray[np.int64], columns: int) -> MeanAndWeight:
+        narrow = PCA(min(WIDEST, *x.shape), random_state=self.training.seed).fit(x)
+        columns = min(columns, len(np.unique(y)) - 1)
+        flda = LinearDiscriminantAnalysis(n_components=columns)
+        with warnings.catch_warnings():
+            # Columns that are the same in all rows.
+            warnings.filterwarnings("ignore", "Variables are collinear")
+            flda.fit(narrow.transform(x), y)
+        weight = narrow.components_.T @ flda.scalings_[:, :columns]
+        # scikit-learn centres on the mean of the categories' means.
+        mean = narrow.mean_ + flda.xbar_ @ narrow.components_
+        return mean.astype(np.float64), weight.astype(np.float64)

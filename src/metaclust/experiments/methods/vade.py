@@ -19,8 +19,8 @@ from metaclust.experiments.methods.autoencoder import new_decoder, reconstructio
 from metaclust.experiments.methods.base import FitArguments, Inputs, Method
 from metaclust.model.config import ModelConfig
 from metaclust.model.encoders import new_encoder
+from metaclust.training.batches import Task
 from metaclust.training.config import TrainingConfig
-from metaclust.training.episodes import Task
 from metaclust.training.optimizer import learning_rate
 
 FLOOR = 1e-3

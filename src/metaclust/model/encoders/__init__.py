@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from metaclust.model.encoders.image import ImageEncoder
 from metaclust.model.encoders.residual import ResidualEncoder
@@ -31,3 +32,12 @@ def new_encoder(config: ModelConfig) -> nn.Module:
         f"encoder={config.encoder!r} does not take rows of input_shape={config.input_shape}: use encoder='network' for "
         "images"
     )
+
+
+def check_rows(x: Tensor, shape: tuple[int, ...]) -> None:
+    """Check the shape and dtype of rows; greyscale images may omit the channel axis."""
+    fits = tuple(x.shape[1:]) == shape or (shape[0] == 1 and tuple(x.shape[1:]) == shape[1:] != ())
+    if not fits:
+        raise ValueError(f"x has rows of shape {tuple(x.shape[1:])}, but the model was built for input_shape={shape}")
+    if not x.is_floating_point() and (x.dtype != torch.uint8 or len(shape) == 1):
+        raise TypeError(f"x is {x.dtype}: pass floating-point rows (x.float()), or uint8 images")

@@ -95,3 +95,15 @@ class ImageDecoder(nn.Module):
         first = self.network(z).unflatten(1, self.first)
         x: Tensor = self.blocks(first.contiguous(memory_format=torch.channels_last))
         return x
+
+
+def shifted(x: Tensor, share: float) -> list[Tensor]:
+    """Return images (..., height, width) and copies shifted down, up, right and left, with borders repeated."""
+    copies = [x]
+    for axis in (-2, -1):
+        side = x.shape[axis]
+        place = torch.arange(side, device=x.device)
+        for step in (-1, 1):
+            moved = (place + step * max(1, round(share * side))).clamp(0, side - 1)
+            copies.append(x.index_select(axis, moved))
+    return copies
