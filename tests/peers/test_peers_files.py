@@ -51,6 +51,7 @@ def test_a_model_that_was_trained_on_a_gpu_loads_where_there_is_none(
     trained.save(tmp_path / "gpu.safetensors")
     x = categories(4, 20, 5)[0]
     loaded = MetaClusterer.load(tmp_path / "gpu.safetensors")
+    assert loaded.device == "auto"
     np.testing.assert_array_equal(loaded.predict(x), model.predict(x))
 
 
