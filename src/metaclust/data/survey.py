@@ -149,6 +149,20 @@ def survey_part(
     return PartialSurvey(rows, weight, dtype, shift, first, second, most, keys, kept, counts)
 
 
+def check_spread(survey: Survey, name: str) -> None:
+    """Raise DataError unless the rows differ, and their variances are finite and not all zero."""
+    variances = survey.covariance.diagonal()
+    if bool(variances.isfinite().all()) and bool((variances > 0).any()):
+        return
+    if len(survey.sample) == 1:
+        raise DataError(f"all {survey.rows} rows of {name} are equal: there is nothing to cluster")
+    largest = float((survey.sample - survey.sample[0]).abs().max())
+    raise DataError(
+        f"the rows of {name} differ by up to {largest:.3g}: their variances are no positive float64 numbers; rescale "
+        "the columns"
+    )
+
+
 def check_block(x: Tensor, first: int, width: int, name: str) -> None:
     """Raise DataError unless the rows of a block have ``width`` columns and are finite."""
     check_width(x, first, width, name)

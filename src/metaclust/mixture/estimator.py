@@ -18,7 +18,7 @@ from torch import Tensor
 
 from metaclust.data.rows import DataError
 from metaclust.data.streams import ArrayStream, RowStream, in_blocks, joined, row_stream
-from metaclust.data.survey import Survey, check_block
+from metaclust.data.survey import Survey, check_block, check_spread
 from metaclust.mixture.blocks import Map, Worker, block_size
 from metaclust.mixture.families import FAMILIES, Family, MeanCovariance, component_family
 from metaclust.mixture.fit import BlockInitialiser, BlockRefinement, MeansStart, PosteriorStart, SeedStarts, fit_mixture
@@ -198,8 +198,7 @@ class InfiniteGaussianMixture(DensityMixin, BaseEstimator):  # type: ignore[misc
 
         seen, width = reached.survey, len(reached.survey.mean)
         self.n_features_in_ = width
-        if not bool((seen.covariance.diagonal() > 0).any()):
-            raise DataError(f"all {seen.rows} rows of {rows.name} are equal: there is nothing to cluster")
+        check_spread(seen, rows.name)
         save(reached)
         mixture = self._mixture(seen, self._map if warm else Map(seen.mean, kind.scale(seen.covariance)))
         with rows.progress(seen.rows, self.progress) as progress:

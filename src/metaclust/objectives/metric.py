@@ -43,6 +43,9 @@ def triplet_loss(
 
 
 def squared_distances(z: Float[Tensor, "n s"]) -> Float[Tensor, "n n"]:
+    """Return the squared distance of each pair of rows."""
+    # Around their centre, because rows that are far from zero lose the digits in which they differ.
+    z = z - z.detach().mean(0)
     norm = z.square().sum(-1)
     return functional.relu(norm[:, None] + norm - 2 * z @ z.T)
 
