@@ -7,7 +7,7 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import end_to_end, engines, images, imports, shards, soft_ari, tables, training_step, vb_step
+from benchmarks import busy, end_to_end, engines, images, imports, shards, soft_ari, tables, training_step, vb_step
 from benchmarks.report import Row, machine, markdown, write
 
 MEASURED = {
@@ -18,6 +18,7 @@ MEASURED = {
     "imports": imports.rows,
     "engines": engines.rows,
     "shards": shards.rows,
+    "busy": busy.rows,
 }
 PRINTED: dict[str, Callable[[], None]] = {"tables": tables.main, "images": images.main}
 

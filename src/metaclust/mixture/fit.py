@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from metaclust._util.progress import RowsBar
+from metaclust._util.threads import one_torch_thread
 from metaclust.data.streams import RowStream, in_blocks
-from metaclust.data.survey import Survey, check_width, survey
+from metaclust.data.survey import Moments, Survey, check_width, survey
 from metaclust.mixture.blocks import Map
 from metaclust.mixture.seeding import Init, precision_around, seeds
 from metaclust.mixture.state import FitState
@@ -60,8 +61,8 @@ class FitRows(Protocol):
 
     @property
     def name(self) -> str: ...
-    def survey(self, most: int, seed: int) -> Survey:
-        """The first pass, with a sample of at most ``most`` rows."""
+    def survey(self, most: int, seed: int, moments: Moments = "mean") -> Survey:
+        """The first pass, with a sample of at most ``most`` rows, and these moments of all rows."""
 
     def progress(self, rows: int, wanted: bool) -> AbstractContextManager[Progress | None]:
         """The receiver of the progress of the passes that follow."""
@@ -83,8 +84,8 @@ class StreamRows:
     def name(self) -> str:
         return self.stream.name
 
-    def survey(self, most: int, seed: int) -> Survey:
-        return survey(self.stream, self.weights, most, seed, self.width)
+    def survey(self, most: int, seed: int, moments: Moments = "mean") -> Survey:
+        return survey(self.stream, self.weights, most, seed, self.width, moments)
 
     def progress(self, rows: int, wanted: bool) -> AbstractContextManager[Progress | None]:
         return RowsBar(rows) if wanted else nullcontext()
@@ -166,5 +167,6 @@ def memo_from_seeds(settings: FitSettings, passes: Passes, state: FitState) -> M
 def mapped(transform: Map, x: Tensor) -> NDArray[np.float64]:
     """(n, s) rows to (n, s) z, in float64."""
     z = torch.empty(x.T.shape, dtype=torch.float64)
-    transform(x, z)
+    with one_torch_thread():
+        transform(x, z)
     return z.T.contiguous().numpy()

@@ -8,17 +8,20 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-import torch
 from jaxtyping import Bool, Float
 from numpy.typing import NDArray
 from torch import Tensor
 
+from metaclust.data.memory import check_memory
+from metaclust.data.survey import Covariance
 from metaclust.mixture.prior import PAPER, Prior
 from metaclust.mixture.statistics import Statistics
 
 MeanCovariance = Literal["unit", "optimal"]
 Array = NDArray[np.float64]
 LOG_2PI = math.log(2 * math.pi)
+ARRAYS = 8
+"""About so many arrays of statistics, weights and parameters are in memory at a time."""
 PSEUDO_ROWS = 1e-6
 """The number of standard-normal rows that each component of the EM algorithm sees besides its own.
 
@@ -140,11 +143,21 @@ class Family(ABC):
         weights = self.weights(parameters, log_weights + self.constant(parameters))
         return PSEUDO_ROWS * (weights @ self.standard_features(parameters.theta))
 
+    @abstractmethod
     def standard_features(self, like: Float[Tensor, "*task k s"]) -> Float[Tensor, " f"]:
-        """E[features] of z ~ N(0, I): the mean over +-sqrt(S) e_i, exact because features are at most quadratic."""
-        width = like.shape[-1]
-        points = math.sqrt(width) * torch.eye(width, dtype=like.dtype, device=like.device)
-        return self.features(torch.cat((points, -points))).mean(0)
+        """E[features] of z ~ N(0, I), of the width, dtype and device of ``like``."""
+
+    # Memory
+
+    @classmethod
+    def check_memory(cls, width: int, components: int, name: str) -> None:
+        """Raise DataError if the statistics of rows ``name`` of this width cannot fit into memory."""
+        features = cls().feature_count(width)
+        check_memory(
+            ARRAYS * 8 * components * features,
+            f"{name} has {width:,} columns, of which {components} components of this family",
+            "use fewer components, covariance='spherical', or fewer columns",
+        )
 
     # Precisions
 
@@ -163,8 +176,11 @@ class Family(ABC):
 
     @classmethod
     @abstractmethod
-    def scale(cls, covariance: Float[Tensor, "s s"]) -> Float[Tensor, "*axes"]:
-        """The scale that standardizes rows of this covariance: a number, one for each column, or a matrix."""
+    def scale(cls, covariance: Covariance) -> Float[Tensor, "*axes"]:
+        """The scale that standardizes rows of this covariance: a number, one for each column, or a matrix.
+
+        Families without matrices need the variances alone.
+        """
 
     @classmethod
     def rescaled(cls, precisions: Array, scale: Array) -> Array:
