@@ -41,7 +41,7 @@ def rows(short: bool = False) -> list[Row]:
         for _ in range(rounds):
             for name, number in (("one", 1), ("default", threads)):
                 found[name].append(fit_seconds(x, number))
-    medians = {name: [statistics.median(values) for values in zip(*pairs, strict=True)] for name, pairs in found.items()}
+    medians = {name: [statistics.median(side) for side in zip(*pairs, strict=True)] for name, pairs in found.items()}
     values = {
         "one thread, CPU s": medians["one"][0],
         f"{threads} threads, CPU s": medians["default"][0],
@@ -55,7 +55,7 @@ def rows(short: bool = False) -> list[Row]:
 @contextmanager
 def busy_processes(count: int) -> Iterator[None]:
     """Keep the cores busy with processes that compute without end."""
-    started = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]  # noqa: S603
+    started = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
     try:
         yield
     finally:

@@ -175,7 +175,7 @@ def check_magnitude(values: NDArray[Any], name: str, columns: Sequence[str] = ()
     large = np.abs(values) > LARGEST_FLOAT32
     if large.any():
         row, column = (int(i) for i in np.argwhere(large)[0])
-        refuse_large(values[row, column], row, column, name, columns)
+        refuse_large(float(values[row, column]), row, column, name, columns)
 
 
 def check_sparse_magnitude(values: Any, name: str, columns: Sequence[str] = ()) -> None:
@@ -183,7 +183,7 @@ def check_sparse_magnitude(values: Any, name: str, columns: Sequence[str] = ()) 
     large = np.flatnonzero(np.abs(values.data) > LARGEST_FLOAT32)
     if len(large):
         row = int(np.searchsorted(values.indptr, large[0], side="right")) - 1
-        refuse_large(values.data[large[0]], row, int(values.indices[large[0]]), name, columns)
+        refuse_large(float(values.data[large[0]]), row, int(values.indices[large[0]]), name, columns)
 
 
 def refuse_large(value: float, row: int, column: int, name: str, columns: Sequence[str]) -> NoReturn:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from metaclust.data.rows import DataError
 from metaclust.data.streams import ArrayStream, RowStream, in_blocks, joined, row_stream
-from metaclust.data.survey import Moments, Survey, check_block, variances_of
+from metaclust.data.survey import Survey, check_block, variances_of
 from metaclust.mixture.blocks import Map, Worker, block_size
 from metaclust.mixture.families import FAMILIES, Family, MeanCovariance, component_family
 from metaclust.mixture.fit import FitRows, FitSettings, StreamRows, fit_mixture
