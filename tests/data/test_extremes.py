@@ -119,6 +119,17 @@ def test_a_cell_whose_square_is_no_number_is_refused(value):
         survey(ArrayStream(x), None, 10, 0)
 
 
+@pytest.mark.parametrize("constant", [-2.36727981e102, 0.1, 1e-150])
+def test_a_constant_column_has_no_covariance(constant):
+    x = rows(26)
+    x[:, 0] = constant
+    x[:, 1] *= 1e95
+    found = survey(ArrayStream(x), None, 30, 0, moments="covariance").covariance
+    assert not found[0].any()
+    assert not found[:, 0].any()
+    np.testing.assert_allclose(found[1:, 1:], np.cov(x[:, 1:].T, ddof=0), rtol=1e-9)
+
+
 def test_a_row_of_no_weight_is_never_the_far_one():
     x = rows(50)
     x[7, 2] = 1e20

@@ -108,7 +108,7 @@ class PartialSurvey:
         mean, covariance = self.shift + offset, self.second
         if self.extremes is not None:
             product = offset.square() if self.second.ndim == 1 else torch.outer(offset, offset)
-            covariance = self.second / self.weight - product
+            covariance = without_rounding(self.second / self.weight, product)
             deviations = variances_of(covariance).clamp_min(0).sqrt().numpy()
             check_columns(self.sample.numpy(), self.extremes, mean.numpy(), deviations, name, place=place)
         if covariance.ndim == 2:
@@ -204,6 +204,14 @@ def further(extremes: Extremes | None, x: Tensor, counted: Tensor, before: int) 
         return extremes
     own = Extremes.of(x, before + rows)
     return own if extremes is None else extremes + own
+
+
+def without_rounding(square: Covariance, product: Covariance) -> Covariance:
+    """E[x y] - E[x] E[y], and zero for columns in which nothing but rounding is left of it: they are constant."""
+    covariance = square - product
+    rounding = (4 * torch.finfo(square.dtype).eps) * variances_of(square)
+    varies = variances_of(covariance) > rounding.clamp_min(LARGEST**-2)
+    return covariance.where(varies if covariance.ndim == 1 else torch.outer(varies, varies), 0)
 
 
 def variances_of(covariance: Covariance) -> Float[Tensor, "s"]:
