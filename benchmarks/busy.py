@@ -57,7 +57,7 @@ def rows(short: bool = False) -> list[Row]:
 @contextmanager
 def busy_processes(count: int) -> Iterator[None]:
     """Keep the cores busy with processes that compute without end."""
-    started = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(count)]
+    started = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(count)]  # noqa: S603
     try:
         yield
     finally:
