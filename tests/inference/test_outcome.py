@@ -90,6 +90,15 @@ def test_one_cell_is_named_wherever_it_is(model, value, tmp_path):
         cluster_shards(InfiniteGaussianMixture(5), tmp_path / "shards", tmp_path / "b", engine="local")
 
 
+def test_a_cell_is_named_by_the_id_of_its_row_where_rows_before_it_were_left_out():
+    x, y = blobs()
+    x[30, 2] = 1e30
+    y[:3] = [97, 98, 99]
+    message = r"X: row 27 \(counting from 0\), id '30', column 2: 1e\+30"
+    with pytest.warns(DataWarning, match="left out 3 rows"), pytest.raises(DataError, match=message):
+        MetaClusterer(**QUICK).fit(x, y)
+
+
 def test_a_far_cell_is_announced(model):
     x, _ = blobs(4, 10, seed=3)
     x[17, 1] = 1e5

@@ -44,6 +44,15 @@ def row_number(row: int) -> str:
     return f"row {row} (counting from 0)"
 
 
+def row_with_id(ids: Sequence[str]) -> Place:
+    """Return what messages call a row with an id, which says where it came from if rows before it were left out."""
+
+    def place(row: int) -> str:
+        return row_number(row) if ids[row] == str(row) else f"{row_number(row)}, id {ids[row]!r}"
+
+    return place
+
+
 @dataclass(frozen=True)
 class Extremes:
     """The lowest and the highest cell of each column, and their rows; those of more rows are ``a + b``."""
@@ -146,7 +155,12 @@ def check_columns(
 
 
 def check_scaled(
-    values: NDArray[Any], scaled: NDArray[np.float32], name: str, columns: Sequence[str] = (), first: int = 0
+    values: NDArray[Any],
+    scaled: NDArray[np.float32],
+    name: str,
+    columns: Sequence[str] = (),
+    place: Place = row_number,
+    first: int = 0,
 ) -> tuple[int, str]:
     """Return how many cells are more than ``FAR`` deviations from the mean of training, and the words for the furthest.
 
@@ -159,10 +173,10 @@ def check_scaled(
     count = int(far.sum())
     if not count:
         return 0, ""
-    place = int(np.where(np.isnan(distance), np.inf, distance).argmax())
-    row, column = (int(i) for i in np.unravel_index(place, distance.shape))
+    furthest = int(np.where(np.isnan(distance), np.inf, distance).argmax())
+    row, column = (int(i) for i in np.unravel_index(furthest, distance.shape))
     where = (
-        f"{name}: {row_number(first + row)}, column {named(columns, column)}: {values[row, column]:.6g} is "
+        f"{name}: {place(first + row)}, column {named(columns, column)}: {values[row, column]:.6g} is "
         f"{distance[row, column]:.2g} standard deviations from the mean of the training rows"
     )
     if not distance[row, column] <= LOST:
@@ -170,24 +184,28 @@ def check_scaled(
     return count, where
 
 
-def check_magnitude(values: NDArray[Any], name: str, columns: Sequence[str] = ()) -> None:
+def check_magnitude(values: NDArray[Any], name: str, columns: Sequence[str] = (), place: Place = row_number) -> None:
     """Raise DataError for a cell that is too large for rows that are not scaled: float32 cannot hold its square."""
-    large = np.abs(values) > LARGEST_FLOAT32
-    if large.any():
-        row, column = (int(i) for i in np.argwhere(large)[0])
-        refuse_large(float(values[row, column]), row, column, name, columns)
+    step = max(1, BLOCK // max(1, values.shape[1]))
+    for first in range(0, len(values), step):
+        large = np.abs(values[first : first + step]) > LARGEST_FLOAT32
+        if large.any():
+            row, column = (int(i) for i in np.argwhere(large)[0])
+            where = f"{name}: {place(first + row)}, column {named(columns, column)}"
+            refuse_large(float(values[first + row, column]), where)
 
 
-def check_sparse_magnitude(values: Any, name: str, columns: Sequence[str] = ()) -> None:
+def check_sparse_magnitude(values: Any, name: str, columns: Sequence[str] = (), place: Place = row_number) -> None:
     """The same for sparse rows."""
     large = np.flatnonzero(np.abs(values.data) > LARGEST_FLOAT32)
     if len(large):
         row = int(np.searchsorted(values.indptr, large[0], side="right")) - 1
-        refuse_large(float(values.data[large[0]]), row, int(values.indices[large[0]]), name, columns)
+        column = int(values.indices[large[0]])
+        refuse_large(float(values.data[large[0]]), f"{name}: {place(row)}, column {named(columns, column)}")
 
 
-def refuse_large(value: float, row: int, column: int, name: str, columns: Sequence[str]) -> NoReturn:
+def refuse_large(value: float, where: str) -> NoReturn:
     raise DataError(
-        f"{name}: {row_number(row)}, column {named(columns, column)}: {value:.6g} is too large for rows that are not "
-        "scaled: correct it, or train with scaling='standard' (dense rows)"
+        f"{where}: {value:.6g} is too large for rows that are not scaled: correct it, or train with scaling='standard' "
+        "(dense rows)"
     )
