@@ -152,24 +152,25 @@ def survey_part(
     extremes: Extremes | None = None
     keys, kept, counts = np.empty(0), torch.empty(0), torch.empty(0, dtype=torch.float64)
     for x in (block for array in stream.arrays() for block in array.split(rows_of_block(array.shape[1]))):
-        if shift is None:
-            expected = x.shape[1] if width is None else width
-            # The mean of the first rows: all may be far from zero.
-            shift = x[: 1 << 10].double().mean(0).nan_to_num(0, 0, 0)
-            shape = (expected, expected) if moments == "covariance" else (expected,)
-            if moments == "covariance":
-                check_matrix(expected, stream.name)
-            first, second = torch.zeros(expected, dtype=torch.float64), torch.zeros(shape, dtype=torch.float64)
-            kept = x[:0]
-        check_block(x, rows, expected, stream.name)
-        dtype = torch.promote_types(dtype, x.dtype)
-        count = torch.ones(len(x), dtype=torch.float64)
-        if row_weights is not None:
-            count = torch.from_numpy(row_weights[rows : rows + len(x)])
-            if len(count) < len(x):
-                rows += len(x)
-                continue
+        # Not while the stream reads or encodes the next rows, for which threads are useful.
         with one_torch_thread():
+            if shift is None:
+                expected = x.shape[1] if width is None else width
+                # The mean of the first rows: all may be far from zero.
+                shift = x[: 1 << 10].double().mean(0).nan_to_num(0, 0, 0)
+                shape = (expected, expected) if moments == "covariance" else (expected,)
+                if moments == "covariance":
+                    check_matrix(expected, stream.name)
+                first, second = torch.zeros(expected, dtype=torch.float64), torch.zeros(shape, dtype=torch.float64)
+                kept = x[:0]
+            check_block(x, rows, expected, stream.name)
+            dtype = torch.promote_types(dtype, x.dtype)
+            count = torch.ones(len(x), dtype=torch.float64)
+            if row_weights is not None:
+                count = torch.from_numpy(row_weights[rows : rows + len(x)])
+                if len(count) < len(x):
+                    rows += len(x)
+                    continue
             difference = x.double() - shift
             weighted = count[:, None] * difference
             first += weighted.sum(0)
@@ -177,15 +178,15 @@ def survey_part(
             if moments != "mean":
                 second += weighted.T @ difference if second.ndim == 2 else weighted.mul_(difference).sum(0)
                 extremes = further(extremes, x, counted, before + rows)
-        # The rows with the smallest keys are the sample: the same rows in blocks of any size.
-        drawn = generator.random(len(x))
-        small = (drawn < (keys.max() if len(keys) == most else np.inf)) & counted.numpy()
-        keys = np.concatenate((keys, drawn[small]))
-        kept, counts = torch.cat((kept, x[small])), torch.cat((counts, count[small]))
-        if len(keys) > most:
-            chosen = np.argpartition(keys, most - 1)[:most]
-            keys, kept, counts = keys[chosen], kept[chosen], counts[chosen]
-        rows, weight = rows + len(x), weight + float(count.sum())
+            # The rows with the smallest keys are the sample: the same rows in blocks of any size.
+            drawn = generator.random(len(x))
+            small = (drawn < (keys.max() if len(keys) == most else np.inf)) & counted.numpy()
+            keys = np.concatenate((keys, drawn[small]))
+            kept, counts = torch.cat((kept, x[small])), torch.cat((counts, count[small]))
+            if len(keys) > most:
+                chosen = np.argpartition(keys, most - 1)[:most]
+                keys, kept, counts = keys[chosen], kept[chosen], counts[chosen]
+            rows, weight = rows + len(x), weight + float(count.sum())
     if row_weights is not None and rows != len(row_weights):
         raise DataError(f"sample_weight has {len(row_weights)} values for {rows} rows: give one for each")
     if shift is None or rows == 0:
