@@ -48,7 +48,7 @@ def test_matrices_that_cannot_fit_are_refused(monkeypatch):
     with pytest.raises(DataError, match=r"X has 40 columns, of which covariance matrices need .* GB of memory"):
         InfiniteGaussianMixture(3, covariance="full").fit(x)
     monkeypatch.setattr(memory, "memory_size", lambda: 4 * 8 * 40**2)
-    with pytest.raises(DataError, match="X has 40 columns, of which 3 components of this family need"):
+    with pytest.raises(DataError, match="X has 40 columns, of which 3 full components need"):
         InfiniteGaussianMixture(3, covariance="full").fit(x)
     monkeypatch.setattr(memory, "memory_size", lambda: None)
     InfiniteGaussianMixture(3, covariance="full", tol=1).fit(x)

@@ -11,6 +11,7 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
+from metaclust._util.moments import Covariance, variances_of
 from metaclust._util.threads import one_torch_thread
 from metaclust.data.extremes import LARGEST, Extremes, Place, check_columns, row_number
 from metaclust.data.memory import check_memory
@@ -22,8 +23,6 @@ BLOCK = 1 << 11
 BLOCK_CELLS = 1 << 22
 """The most cells of a block, unless a row has more."""
 
-Covariance = Float[Tensor, "s"] | Float[Tensor, "s s"]
-"""The variances of the columns, or their covariance matrix."""
 Moments = Literal["mean", "variances", "covariance"]
 """What is computed of all rows: the mean alone, also the variances, or the covariance matrix, of width squared."""
 
@@ -213,11 +212,6 @@ def without_rounding(square: Covariance, product: Covariance) -> Covariance:
     rounding = (4 * torch.finfo(square.dtype).eps) * variances_of(square)
     varies = variances_of(covariance) > rounding.clamp_min(LARGEST**-2)
     return covariance.where(varies if covariance.ndim == 1 else torch.outer(varies, varies), 0)
-
-
-def variances_of(covariance: Covariance) -> Float[Tensor, "s"]:
-    """The variances, which are the diagonal of a covariance matrix."""
-    return covariance if covariance.ndim == 1 else covariance.diagonal()
 
 
 def rows_of_block(width: int) -> int:

@@ -17,9 +17,11 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
+from metaclust._util.moments import variances_of
+from metaclust.data.memory import check_memory
 from metaclust.data.rows import DataError
 from metaclust.data.streams import ArrayStream, RowStream, in_blocks, joined, row_stream
-from metaclust.data.survey import Survey, check_block, variances_of
+from metaclust.data.survey import Survey, check_block
 from metaclust.mixture.blocks import Map, Worker, block_size
 from metaclust.mixture.families import FAMILIES, Family, MeanCovariance, component_family
 from metaclust.mixture.fit import FitRows, FitSettings, StreamRows, fit_mixture
@@ -201,7 +203,11 @@ class InfiniteGaussianMixture(DensityMixin, BaseEstimator):  # type: ignore[misc
 
         seen, width = reached.survey, len(reached.survey.mean)
         self.n_features_in_ = width
-        kind.check_memory(width, int(self.max_components), rows.name)
+        check_memory(
+            kind.memory(width, int(self.max_components)),
+            f"{rows.name} has {width:,} columns, of which {self.max_components} {self.covariance} components",
+            "use fewer components or columns, or covariance='spherical'",
+        )
         if not bool((variances_of(seen.covariance) > 0).any()):
             raise DataError(f"all {seen.rows} rows of {rows.name} are equal: there is nothing to cluster")
         save(reached)

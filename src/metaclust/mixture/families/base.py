@@ -12,8 +12,7 @@ from jaxtyping import Bool, Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from metaclust.data.memory import check_memory
-from metaclust.data.survey import Covariance
+from metaclust._util.moments import Covariance
 from metaclust.mixture.prior import PAPER, Prior
 from metaclust.mixture.statistics import Statistics
 
@@ -147,17 +146,10 @@ class Family(ABC):
     def standard_features(self, like: Float[Tensor, "*task k s"]) -> Float[Tensor, " f"]:
         """E[features] of z ~ N(0, I), of the width, dtype and device of ``like``."""
 
-    # Memory
-
     @classmethod
-    def check_memory(cls, width: int, components: int, name: str) -> None:
-        """Raise DataError if the statistics of rows ``name`` of this width cannot fit into memory."""
-        features = cls().feature_count(width)
-        check_memory(
-            ARRAYS * 8 * components * features,
-            f"{name} has {width:,} columns, of which {components} components of this family",
-            "use fewer components, covariance='spherical', or fewer columns",
-        )
+    def memory(cls, width: int, components: int) -> int:
+        """About how many bytes the statistics, weights and parameters of components of this width take in a fit."""
+        return ARRAYS * 8 * components * cls().feature_count(width)
 
     # Precisions
 

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from metaclust.data.survey import Covariance, variances_of
+from metaclust._util.moments import Covariance, variances_of
 from metaclust.mixture.families.base import LOG_2PI, Family, MeanCovariance
 from metaclust.mixture.prior import Prior
 from metaclust.mixture.statistics import Statistics, row_weights
