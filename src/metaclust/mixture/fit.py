@@ -14,6 +14,7 @@ from torch import Tensor
 
 from metaclust._util.progress import RowsBar
 from metaclust._util.threads import one_torch_thread
+from metaclust.data.rows import DataError
 from metaclust.data.streams import RowStream, in_blocks
 from metaclust.data.survey import Moments, Survey, check_width, survey
 from metaclust.mixture.blocks import Map
@@ -134,7 +135,7 @@ def fit_mixture(
             phase(f"pass {len(state.bounds) + 1}")
             posterior, memo = next(steps)
             if not np.isfinite(posterior.bounds[-1]):
-                raise ValueError("the bound is no number any more: X has changed since it was checked, or is too large")
+                raise DataError("the bound is no number any more: X has changed since it was checked, or is too large")
             posterior = replace(posterior, converged=has_converged(posterior.bounds, state.survey.weight, settings.tol))
             state = replace(state, memo=memo, bounds=posterior.bounds)
             if posterior.converged or len(posterior.bounds) >= settings.max_iter:
