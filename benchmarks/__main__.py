@@ -7,7 +7,19 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import end_to_end, engines, images, imports, shards, soak, soft_ari, tables, training_step, vb_step
+from benchmarks import (
+    busy,
+    end_to_end,
+    engines,
+    images,
+    imports,
+    shards,
+    soak,
+    soft_ari,
+    tables,
+    training_step,
+    vb_step,
+)
 from benchmarks.report import Row, machine, markdown, write
 
 MEASURED = {
@@ -19,6 +31,7 @@ MEASURED = {
     "engines": engines.rows,
     "shards": shards.rows,
     "soak": soak.rows,
+    "busy": busy.rows,
 }
 PRINTED: dict[str, Callable[[], None]] = {"tables": tables.main, "images": images.main}
 

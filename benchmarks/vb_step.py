@@ -100,8 +100,8 @@ def theirs(x: NDArray[np.float32], covariance: Covariance, k: int):  # type: ign
 
 def least(n: int, s: int, k: int, covariance: Covariance):  # type: ignore[no-untyped-def]
     """In as many threads as ours, too."""
-    size = min(n, block_size(k))
     number = component_family(covariance).feature_count(s)
+    size = min(n, block_size(k, number))
     weights, features = torch.full((k, number), 1e-3), torch.full((number, size), 1e-3)
 
     def one(arrays: tuple[torch.Tensor, torch.Tensor], count: int) -> None:

@@ -76,3 +76,12 @@ def test_the_plain_step_is_the_same_step() -> None:
         loss.backward()
         found.append([loss.detach(), *(weight.grad for weight in model.parameters())])
     torch.testing.assert_close(*found)
+
+
+def test_the_fit_beside_busy_processes_gives_ratios(tmp_path: Path) -> None:
+    main(["--short", "--out", str(tmp_path), "busy"])
+    (row,) = json.loads((tmp_path / "benchmarks.json").read_text())["rows"]
+    figures = row["figures"]
+    (many,) = (value for name, value in figures.items() if name.endswith(" threads, CPU s"))
+    assert figures["CPU, default / one"] == many / figures["one thread, CPU s"]
+    assert torch.get_num_threads() == 1

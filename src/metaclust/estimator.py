@@ -288,7 +288,9 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         order = torch.from_numpy(canonical_order(x))
         z = np.empty((len(rows), self.model_.config.representation), np.float32)
         z[order.numpy()] = self.model_.transform(x[order]).float().cpu().numpy()
-        finite = np.isfinite(z).all(1)
+        # Squares included, for distances are sums of them.
+        with np.errstate(over="ignore", invalid="ignore"):
+            finite = np.isfinite(np.square(z).sum(1))
         if not finite.all():
             raise DataError(
                 f"{rows.source}: row {int((~finite).argmax())} (counting from 0) is so far from the training rows "

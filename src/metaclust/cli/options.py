@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 import warnings
@@ -10,6 +9,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+from metaclust._util.facts import json_of
 
 
 def suppress_warnings(quiet: bool) -> bool:
@@ -86,7 +87,7 @@ def resume_command(program: list[str], resume: bool) -> str:
 def show(facts: dict[str, Any], as_json: bool) -> None:
     """Print the result of a command, one fact per line or as JSON."""
     if as_json:
-        typer.echo(json.dumps(facts, indent=2))
+        typer.echo(json_of(facts, indent=2))
         return
     width = max(len(key) for key in facts) + 2
     for key, value in facts.items():

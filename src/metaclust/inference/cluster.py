@@ -15,7 +15,7 @@ from torch import Tensor
 
 from metaclust.data.inputs import canonical_order
 from metaclust.data.streams import ArrayStream
-from metaclust.data.survey import Survey
+from metaclust.data.survey import Moments, Survey
 from metaclust.inference.pipeline import Search, Selection, pipeline_for
 from metaclust.inference.refine import STEPS
 from metaclust.inference.result import Start
@@ -23,6 +23,7 @@ from metaclust.inference.stages import Candidate, Floats
 from metaclust.mixture.blocks import Map
 from metaclust.mixture.components import Components
 from metaclust.mixture.fit import BlockRefinement, PosteriorStart, fit_mixture
+from metaclust.mixture.outcome import check_components
 from metaclust.mixture.posterior import with_tensors
 from metaclust.mixture.rows import FitRows, Progress, StreamRows
 from metaclust.mixture.state import FitState
@@ -55,12 +56,12 @@ class Found:
 class MemoryRows(StreamRows):
     """Rows in memory, of which the sample is all, where there are not too many."""
 
-    def survey(self, most: int, seed: int) -> Survey:
+    def survey(self, most: int, seed: int, moments: Moments = "mean") -> Survey:
         z = np.asarray(self.stream.values)  # type: ignore[attr-defined]
         if len(z) > most:
-            return super().survey(most, seed)
+            return super().survey(most, seed, moments)
         count = torch.ones(len(z), dtype=torch.float64)
-        empty = torch.zeros((z.shape[1], z.shape[1]), dtype=torch.float64)
+        empty = torch.zeros(z.shape[1], dtype=torch.float64)
         mean = torch.from_numpy(z.mean(0, dtype=np.float64))
         return Survey(len(z), float(len(z)), mean, empty, torch.from_numpy(z), count)
 
@@ -108,6 +109,7 @@ def find_clusters(
         components, bounds = with_all_rows(model, rows, state, best, sample.mean, hooks)
         bound, passes = bounds[-1], len(bounds)
     components = replace(components, means=components.means + sample.mean)
+    check_components(components, bound, rows.name)
     hooks.phase("sizes")
     components = by_size(components, search.min_cluster_size, count)
     return Found(components, bound, starts_of(selection, pipeline.select.name), weight, pipeline.select.name, passes)

@@ -17,6 +17,7 @@ from sklearn.metrics.cluster import contingency_matrix
 from metaclust.data.readers.arrays import names_of
 from metaclust.data.rows import Rows
 from metaclust.mixture.components import Components
+from metaclust.mixture.outcome import check_components, check_finite, check_labels, check_probabilities
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,14 @@ class Clustering:
     about: dict[str, Any] = field(default_factory=dict)
     rows: Rows | None = None
     model: Any = None
+
+    def __post_init__(self) -> None:
+        """Raise DataError that names the row if the outcome is not what it must be."""
+        name = str(self.about.get("data", "the rows"))
+        check_components(self.components, self.bound, name)
+        check_finite(self.representations, name)
+        check_labels(self.labels, self.n_clusters, name)
+        check_probabilities(self.confidence, name)
 
     @property
     def n_clusters(self) -> int:

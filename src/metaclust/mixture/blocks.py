@@ -20,6 +20,8 @@ LEAST = -115.0
 """Smaller powers of two count as this one: below 2^-126 float32 is slow, and nothing is that improbable."""
 CACHE = 1 << 21
 """Bytes of the scores of a block."""
+FEATURES = 1 << 27
+"""Bytes of the features of a block, in float64: rows with very many features come in smaller blocks."""
 MOST_CHUNKS = 64
 CHUNK = 512
 """Rows that are summed in the precision of the products; longer sums are in float64."""
@@ -130,8 +132,9 @@ class Worker:
         return (scores / LOG2_E).logsumexp(0)
 
     def labels(self, x: Float[Tensor, "n s"]) -> Tensor:
-        """The most probable component of each row."""
-        return self.score(x)[1].argmax(0)
+        """The most probable component of each row; -1 for a row so far away that no score is a number."""
+        _, scores = self.score(x)
+        return scores.argmax(0).where(scores.amax(0).isfinite(), -1)
 
     def probabilities(self, x: Float[Tensor, "n s"]) -> Float[Tensor, "n k"]:
         """The probability of each component for each row."""
@@ -148,9 +151,10 @@ def summed_products(one: Float[Tensor, "k n"], other: Float[Tensor, "f n"]) -> F
     return sums if whole == one.shape[1] else sums + (one[:, whole:] @ other[:, whole:].T).double()
 
 
-def block_size(components: int) -> int:
-    """The number of rows of a block whose scores, in float32, fit in the cache."""
-    return CHUNK * max(1, min(MOST_CHUNKS, CACHE // (4 * components * CHUNK)))
+def block_size(components: int, features: int) -> int:
+    """The number of rows of a block whose scores, in float32, fit in the cache, and whose features are not too many."""
+    rows = CHUNK * max(1, min(MOST_CHUNKS, CACHE // (4 * components * CHUNK)))
+    return max(1, min(rows, FEATURES // (8 * features)))
 
 
 def rounding(weights: Float[Tensor, "k f"], features: Float[Tensor, "k f"]) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,12 +17,14 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
+from metaclust.data.memory import check_memory
 from metaclust.data.rows import DataError
 from metaclust.data.streams import ArrayStream, RowStream, in_blocks, joined, row_stream
 from metaclust.data.survey import Survey, check_block, check_spread
 from metaclust.mixture.blocks import Map, Worker, block_size
 from metaclust.mixture.families import FAMILIES, Family, MeanCovariance, component_family
 from metaclust.mixture.fit import BlockInitialiser, BlockRefinement, MeansStart, PosteriorStart, SeedStarts, fit_mixture
+from metaclust.mixture.outcome import check_finite, check_labels
 from metaclust.mixture.prior import Prior
 from metaclust.mixture.rows import FitRows, StreamRows
 from metaclust.mixture.seeding import Init
@@ -190,7 +193,9 @@ class InfiniteGaussianMixture(DensityMixin, BaseEstimator):  # type: ignore[misc
             )
         reached = None if state is None else load_state(state, settings, kind)
         if reached is None:
-            reached = FitState(rows.survey(SAMPLE, int(self.seed)))
+            reached = FitState(
+                rows.survey(SAMPLE, int(self.seed), "covariance" if kind.precision_axes == 2 else "variances")
+            )
 
         def save(reached: FitState) -> None:
             if state is not None:
@@ -198,6 +203,11 @@ class InfiniteGaussianMixture(DensityMixin, BaseEstimator):  # type: ignore[misc
 
         seen, width = reached.survey, len(reached.survey.mean)
         self.n_features_in_ = width
+        check_memory(
+            kind.memory(width, int(self.max_components)),
+            f"{rows.name} has {width:,} columns, of which {self.max_components} {self.covariance} components",
+            "use fewer components or columns, or covariance='spherical'",
+        )
         check_spread(seen, rows.name)
         save(reached)
         mixture = self._mixture(seen, self._map if warm else Map(seen.mean, kind.scale(seen.covariance)))
@@ -297,7 +307,7 @@ class InfiniteGaussianMixture(DensityMixin, BaseEstimator):  # type: ignore[misc
     ) -> NDArray[Any]:
         """The result of a worker's method for each row, in float64: it does not depend on other rows."""
         check_is_fitted(self, "means_")
-        stream, size, rows = self._stream(X, reset=False), block_size(len(self.weights_)), 0
+        stream, size, rows = self._stream(X, reset=False), block_size(*self._weights.shape), 0
 
         def make() -> Worker:
             return Worker(self._family, self._map, self._weights, torch.float64, size)
@@ -309,7 +319,15 @@ class InfiniteGaussianMixture(DensityMixin, BaseEstimator):  # type: ignore[misc
                 rows += len(x)
                 yield (x,)
 
-        found = joined((part.numpy() for part in over_blocks(make, method, checked())), stream.count())
+        def parts() -> Iterator[NDArray[Any]]:
+            done = 0
+            for part in (part.numpy() for part in over_blocks(make, method, checked())):
+                check = check_finite if part.dtype.kind == "f" else partial(check_labels, clusters=len(self._weights))
+                check(part, name="X", before=done)
+                done += len(part)
+                yield part
+
+        found = joined(parts(), stream.count())
         if found is None:
             raise DataError("X has no rows: give at least one")
         return found

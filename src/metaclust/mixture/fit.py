@@ -20,6 +20,8 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
+from metaclust._util.threads import one_torch_thread
+from metaclust.data.rows import DataError
 from metaclust.data.survey import Survey
 from metaclust.mixture.blocks import Map
 from metaclust.mixture.seeding import Init, precision_around, seeds
@@ -94,7 +96,7 @@ class BlockRefinement:
             phase(f"pass {len(state.bounds) + 1}")
             posterior, memo = next(steps)
             if not np.isfinite(posterior.bounds[-1]):
-                raise ValueError("the bound is no number any more: X has changed since it was checked, or is too large")
+                raise DataError("the bound is no number any more: X has changed since it was checked, or is too large")
             posterior = replace(posterior, converged=self.has_converged(posterior.bounds, state.survey.weight))
             if posterior.converged or len(posterior.bounds) >= self.max_iter:
                 return posterior
@@ -148,5 +150,6 @@ def memo_around(passes: Passes, survey: Survey, means: NDArray[np.float64]) -> M
 def mapped(transform: Map, x: Tensor) -> NDArray[np.float64]:
     """(n, s) rows to (n, s) z, in float64."""
     z = torch.empty(x.T.shape, dtype=torch.float64)
-    transform(x, z)
+    with one_torch_thread():
+        transform(x, z)
     return z.T.contiguous().numpy()

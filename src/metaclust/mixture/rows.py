@@ -14,7 +14,7 @@ from torch import Tensor
 
 from metaclust._util.progress import RowsBar
 from metaclust.data.streams import RowStream, in_blocks
-from metaclust.data.survey import Survey, check_width, survey
+from metaclust.data.survey import Moments, Survey, check_width, survey
 from metaclust.mixture.streaming import BlockMixture, LocalPasses, Passes
 
 
@@ -48,8 +48,8 @@ class FitRows(Protocol):
 
     @property
     def name(self) -> str: ...
-    def survey(self, most: int, seed: int) -> Survey:
-        """The first pass, with a sample of at most ``most`` rows."""
+    def survey(self, most: int, seed: int, moments: Moments = "mean") -> Survey:
+        """The first pass, with a sample of at most ``most`` rows, and these moments of all rows."""
 
     def progress(self, rows: int, wanted: bool) -> AbstractContextManager[Progress | None]:
         """The receiver of the progress of the passes that follow."""
@@ -71,8 +71,8 @@ class StreamRows:
     def name(self) -> str:
         return self.stream.name
 
-    def survey(self, most: int, seed: int) -> Survey:
-        return survey(self.stream, self.weights, most, seed, self.width)
+    def survey(self, most: int, seed: int, moments: Moments = "mean") -> Survey:
+        return survey(self.stream, self.weights, most, seed, self.width, moments)
 
     def progress(self, rows: int, wanted: bool) -> AbstractContextManager[Progress | None]:
         return RowsBar(rows) if wanted else nullcontext()

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from metaclust._util.distributed import Part
+from metaclust._util.threads import one_thread
 
 Init = Literal["kmeans++", "kmeans", "random"]
 ROUNDS = 10
@@ -27,6 +28,7 @@ ANY = 1e-30
 """The weight of a row that coincides with a seed when the next one is drawn: it counts only if all rows do."""
 
 
+@one_thread()
 def seeds(
     z: NDArray[np.float64], weights: NDArray[np.float64], number: int, init: Init, seed: int
 ) -> NDArray[np.float64]:
@@ -44,6 +46,7 @@ def seeds(
     return np.asarray(means, np.float64)
 
 
+@one_thread()
 def precision_around(z: NDArray[np.float64], weights: NDArray[np.float64], means: NDArray[np.float64]) -> float:
     """The precision of rows around the nearest of the means."""
     _, distance = pairwise_distances_argmin_min(z, means)

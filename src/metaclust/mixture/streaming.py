@@ -72,11 +72,12 @@ class LocalPasses:
     """Called with the number of rows of every block that is done."""
 
     def batches(self, components: int) -> Iterator[BatchSums]:
-        batch_rows = self.mixture.batch_rows
+        batch_rows, family = self.mixture.batch_rows, self.mixture.family
+        size = block_size(components, family.feature_count(len(self.mixture.transform.centre)))
 
         def numbered() -> Iterator[tuple[int, Tensor, Tensor | None]]:
             first = 0
-            for x, row_weights in self.source.blocks(block_size(components)):
+            for x, row_weights in self.source.blocks(size):
                 yield first // batch_rows if batch_rows else 0, x, row_weights
                 first += len(x)
 
@@ -112,7 +113,7 @@ def sum_blocks(
     total, rows = BlockSums.zero(weights), 0
 
     def make() -> Worker:
-        return Worker(family, transform, weights, dtype, block_size(len(weights)))
+        return Worker(family, transform, weights, dtype, block_size(*weights.shape))
 
     def each(worker: Worker, x: Tensor, row_weights: Tensor | None) -> tuple[BlockSums, int]:
         return worker.sums(x, row_weights), len(x)

@@ -81,18 +81,18 @@ def data_description(clustering: Clustering, content: Content) -> str:
 
 
 def alternatives(clustering: Clustering) -> list[Alternative]:
-    """Return the numbers of clusters that the candidates have, in ascending order."""
+    """Return the numbers of clusters that the candidates have, in ascending order; a bound must be a number."""
     best: dict[int, float] = {}
-    for start in clustering.starts:
+    starts = [start for start in clustering.starts if math.isfinite(merit(start))]
+    for start in starts:
         best[start.clusters] = max(best.get(start.clusters, -math.inf), merit(start))
     top = max(best.values(), default=0.0)
     # The bounds are not those of rows that were only assigned to the clusters.
     rows, per = (1, "in total") if clustering.about.get("assigned") else (len(clustering), "per row")
-    if any(start.score is not None for start in clustering.starts):
+    if any(start.score is not None for start in starts):
         rows, per = 1, "in the learned score"
     return [
-        Alternative(k, sum(start.clusters == k for start in clustering.starts), (top - best[k]) / rows, per)
-        for k in sorted(best)
+        Alternative(k, sum(start.clusters == k for start in starts), (top - best[k]) / rows, per) for k in sorted(best)
     ]
 
 
@@ -106,7 +106,7 @@ def certainty(clustering: Clustering) -> list[str]:
     answers = sorted(alternatives(clustering), key=lambda answer: answer.worse)
     if not answers:
         return []
-    best, starts = answers[0], len(clustering.starts)
+    best, starts = answers[0], sum(answer.starts for answer in answers)
     k = counted(best.clusters, "cluster")
     if starts == 1:
         sentences = [f"The only candidate has {k}, so there is nothing to compare it with."]

@@ -116,7 +116,7 @@ def chart(clustering: Clustering) -> dict[str, Any] | None:
         }
         for answer in answers
     ]
-    best = next(point["x"] for point in points if point["answer"].worse == 0)
+    best = min(points, key=lambda point: point["answer"].worse)["x"]
     for point in points:
         # Label the best point, and the ends unless they are too near to it.
         end = point["answer"].clusters in (first, last)

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from metaclust._util.facts import json_of
 from metaclust._util.files import replacing
 from metaclust._util.tensors import CheckpointError
 from metaclust.data.rows import listed
@@ -99,4 +100,4 @@ class ShardRunFolder:
     def _write(self, target: Path, content: dict[str, Any]) -> None:
         # Unfinished files are in the folder of the run: a killed run must leave nothing among the labels.
         with replacing(target, beside=self.run) as unfinished:
-            unfinished.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+            unfinished.write_text(json_of(content, indent=1) + "\n", encoding="utf-8")

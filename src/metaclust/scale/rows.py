@@ -10,8 +10,9 @@ from typing import Any, Literal
 
 from torch import Tensor
 
+from metaclust.data.extremes import row_number
 from metaclust.data.rows import DataError, listed
-from metaclust.data.survey import Survey
+from metaclust.data.survey import Moments, Survey
 from metaclust.mixture.blocks import BlockSums
 from metaclust.mixture.rows import Progress
 from metaclust.mixture.streaming import BatchSums, BlockMixture, Passes, product_dtype
@@ -71,17 +72,22 @@ class ShardRows:
         """Return the sum of ``function(job, shard)`` over the shards."""
         return map_add(self.engine, function, job, self.shards, self.report.advance)
 
-    def survey(self, most: int, seed: int) -> Survey:
+    def survey(self, most: int, seed: int, moments: Moments = "mean") -> Survey:
         """Survey the rows; if bad shards are skipped, survey the others again without them."""
         while True:
             if not self.shards:
                 raise DataError(f"{self.name} has no rows: give at least two")
             self.report.phase("survey")
-            result: ShardSurvey = self.add(survey_shard, SurveyJob(self.reader, most, seed, self.columns))
+            result: ShardSurvey = self.add(survey_shard, SurveyJob(self.reader, most, seed, self.columns, moments))
             if result.part is not None and not result.bad:
                 self.save()
-                return result.part.survey(self.name)
+                return result.part.survey(self.name, self.place)
             self.skip(result.bad)
+
+    def place(self, row: int) -> str:
+        """Return what messages call a row, by its number among all rows."""
+        shard = next(shard for shard in reversed(self.shards) if shard.before <= row)
+        return f"{row_number(row - shard.before)} of {shard.name}"
 
     def skip(self, bad: Sequence[BadShard]) -> None:
         """Skip bad shards, or raise DataError, as ``on_bad_shard`` says."""

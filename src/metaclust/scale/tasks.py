@@ -16,11 +16,12 @@ from torch import Tensor
 from metaclust._util.files import replacing
 from metaclust.data.rows import DataError
 from metaclust.data.streams import ParquetStream, in_blocks
-from metaclust.data.survey import PartialSurvey, survey_part
+from metaclust.data.survey import Moments, PartialSurvey, survey_part
 from metaclust.inference.cluster import sizes_of
 from metaclust.mixture.blocks import BlockSums, Map, Worker, block_size
 from metaclust.mixture.components import Components
 from metaclust.mixture.families import Family
+from metaclust.mixture.outcome import check_labels, check_probabilities
 from metaclust.mixture.rows import WeightedRows
 from metaclust.mixture.streaming import sum_blocks
 from metaclust.mixture.threads import over_blocks
@@ -35,6 +36,7 @@ class SurveyJob:
     most: int
     seed: int
     columns: int | None
+    moments: Moments = "mean"
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,8 @@ def survey_shard(job: SurveyJob, shard: Shard) -> ShardSurvey:
     path = Path(shard.path)
     try:
         with named(path):
-            part = survey_part(job.reader.stream(path), None, job.most, job.seed, job.columns, shard.before)
+            stream = job.reader.stream(path)
+            part = survey_part(stream, None, job.most, job.seed, job.columns, shard.before, job.moments)
             check_count(part.rows, shard)
     except DataError as error:
         return ShardSurvey(None, (BadShard(shard.name, str(error)),))
@@ -91,7 +94,7 @@ class ShardSums:
 def sum_shard(job: SumsJob, shard: Shard) -> ShardSums:
     path = Path(shard.path)
     with named(path):
-        blocks = WeightedRows(job.reader.stream(path), job.columns).blocks(block_size(len(job.weights)))
+        blocks = WeightedRows(job.reader.stream(path), job.columns).blocks(block_size(*job.weights.shape))
         sums, rows = sum_blocks(blocks, job.family, job.transform, job.weights, job.dtype)
         check_count(rows, shard)
     return ShardSums(sums, rows)
@@ -103,6 +106,10 @@ class Labeller(Protocol):
 
     @property
     def clusters(self) -> int: ...
+    @property
+    def block(self) -> int:
+        """The most rows of a block."""
+
     def __call__(self, blocks: Iterator[Tensor], probabilities: bool) -> Iterator[tuple[Any, Any]]: ...
 
 
@@ -118,9 +125,13 @@ class MixtureLabels:
     def clusters(self) -> int:
         return len(self.weights)
 
+    @property
+    def block(self) -> int:
+        return block_size(*self.weights.shape)
+
     def __call__(self, blocks: Iterator[Tensor], probabilities: bool) -> Iterator[tuple[Any, Any]]:
         def make() -> Worker:
-            return Worker(self.family, self.transform, self.weights, torch.float64, block_size(len(self.weights)))
+            return Worker(self.family, self.transform, self.weights, torch.float64, self.block)
 
         def each(worker: Worker, x: Tensor) -> tuple[Any, Any]:
             labels = worker.labels(x).numpy()
@@ -138,6 +149,10 @@ class ComponentLabels:
     @property
     def clusters(self) -> int:
         return len(self.components.weights)
+
+    @property
+    def block(self) -> int:
+        return block_size(*self.components.means.shape)
 
     def __call__(self, blocks: Iterator[Tensor], probabilities: bool) -> Iterator[tuple[Any, Any]]:
         for x in blocks:
@@ -178,11 +193,14 @@ NO_ROW = np.iinfo(np.int64).max
 def label_shard(job: LabelsJob, shard: Shard) -> ClusterSizes:
     path = Path(shard.path)
     with named(path):
-        blocks = in_blocks(job.reader.stream(path).arrays(), block_size(job.labeller.clusters))
+        blocks = in_blocks(job.reader.stream(path).arrays(), job.labeller.block)
         labels = np.empty(shard.rows, np.int64)
         confidences, rows = [], 0
         for found, confidence in job.labeller(blocks, job.probabilities):
             check_count(max(shard.rows, rows + len(found)), shard)
+            check_labels(found, job.labeller.clusters, str(path), rows)
+            if confidence is not None:
+                check_probabilities(confidence, str(path), rows)
             labels[rows : rows + len(found)] = found
             rows += len(found)
             if job.out is not None and confidence is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -12,9 +13,18 @@ from scipy import sparse
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
+from metaclust.data.extremes import (
+    Extremes,
+    Place,
+    check_columns,
+    check_magnitude,
+    check_scaled,
+    check_sparse_magnitude,
+    row_with_id,
+)
 from metaclust.data.kinds import Kind
 from metaclust.data.preparation.base import Options, Scaling, is_count, require, short_repr, values_of
-from metaclust.data.rows import DataError, Rows, listed
+from metaclust.data.rows import DataError, DataWarning, Rows, listed
 from metaclust.data.sparse import SparseRows, of_unit_length
 
 BLOCK = 16_384
@@ -59,6 +69,7 @@ class VectorPreparation:
         width = int(values.shape[1])
         if sparse.issparse(values):
             # Centred, they would no longer be sparse.
+            check_sparse_magnitude(values, *of_rows(rows))
             return cls(width, rows.columns), rows
         empty = np.isnan(values).all(0)
         if empty.any():
@@ -66,12 +77,21 @@ class VectorPreparation:
             raise DataError(f"{rows.source}: column {name!r} has no number at all: leave it out")
         fill = bool(np.isnan(values).any())
         if scaling == "auto":
-            scaling = "none" if width > 1 and not fill and of_unit_length(values) else "standard"
-        if scaling == "none" and not fill:
-            return cls(width, rows.columns), rows
-        scaler = StandardScaler()
+            if width > 1 and not fill and of_unit_length(values):
+                return cls(width, rows.columns), rows
+            scaling = "standard"
+        scaler, extremes = StandardScaler(), None
         for start in range(0, len(values), BLOCK):
-            scaler.partial_fit(values[start : start + BLOCK].astype(np.float64))
+            block = values[start : start + BLOCK].astype(np.float64)
+            scaler.partial_fit(block)
+            own = Extremes.of_array(block, start)
+            extremes = own if extremes is None else extremes + own
+        if extremes is not None:
+            check_columns(values, extremes, scaler.mean_, np.sqrt(scaler.var_), *of_rows(rows))
+        if scaling == "none":
+            check_magnitude(values, *of_rows(rows))
+            if not fill:
+                return cls(width, rows.columns), rows
         scale = tuple(float(value) for value in scaler.scale_) if scaling == "standard" else None
         return cls(width, rows.columns, tuple(float(value) for value in scaler.mean_), scale, fill), rows
 
@@ -94,6 +114,7 @@ class VectorPreparation:
         if sparse.issparse(values):
             if self.scale is not None:
                 raise DataError(f"{rows.source} is sparse, but the model was trained on dense rows: pass X.toarray()")
+            check_sparse_magnitude(values, *of_rows(rows))
             return SparseRows(values)
         absent = np.isnan(values)
         if absent.any() and not self.fill:
@@ -101,16 +122,33 @@ class VectorPreparation:
                 f"{rows.source}: row {int(absent.any(1).argmax())} (counting from 0) has an empty cell or NaN, but "
                 "there was none in training: fill it, or leave such rows out"
             )
-        return torch.from_numpy(self._scaled(values, absent))
+        return torch.from_numpy(self._scaled(values, absent, rows))
 
-    def _scaled(self, values: NDArray[np.float32], absent: NDArray[np.bool_]) -> NDArray[np.float32]:
+    def _scaled(self, values: NDArray[np.float32], absent: NDArray[np.bool_], rows: Rows) -> NDArray[np.float32]:
+        """Return the prepared values; cells far from the training rows are announced or refused."""
         if absent.any():
             values = np.where(absent, np.array(self.mean, np.float32), values)
         if self.scale is None or self.mean is None:
+            check_magnitude(values, *of_rows(rows))
             return np.ascontiguousarray(values) if values.flags.writeable else np.array(values)
         # In blocks: a column far from zero needs the difference in float64, but not all rows at once.
         scaled = np.empty(values.shape, np.float32)
         mean, scale = np.array(self.mean), np.array(self.scale)
+        far, words = 0, ""
         for start in range(0, len(values), BLOCK):
-            scaled[start : start + BLOCK] = (values[start : start + BLOCK] - mean) / scale
+            block = values[start : start + BLOCK]
+            with np.errstate(over="ignore"):
+                scaled[start : start + BLOCK] = (block - mean) / scale
+            found, where = check_scaled(block, scaled[start : start + BLOCK], *of_rows(rows), start)
+            far, words = far + found, words or where
+        if far:
+            more = f" ({far:,} such cells)" if far > 1 else ""
+            warnings.warn(
+                f"{words}{more}: such a cell can decide the clusters of all rows; check it", DataWarning, stacklevel=4
+            )
         return scaled
+
+
+def of_rows(rows: Rows) -> tuple[str, tuple[str, ...], Place]:
+    """Return what messages call the rows, their columns and one of them."""
+    return rows.source, rows.columns, row_with_id(rows.ids)

@@ -8,17 +8,19 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-import torch
 from jaxtyping import Bool, Float
 from numpy.typing import NDArray
 from torch import Tensor
 
+from metaclust._util.moments import Covariance
 from metaclust.mixture.prior import PAPER, Prior
 from metaclust.mixture.statistics import Statistics
 
 MeanCovariance = Literal["unit", "optimal"]
 Array = NDArray[np.float64]
 LOG_2PI = math.log(2 * math.pi)
+ARRAYS = 8
+"""About so many arrays of statistics, weights and parameters are in memory at a time."""
 PSEUDO_ROWS = 1e-6
 """The number of standard-normal rows that each component of the EM algorithm sees besides its own.
 
@@ -140,11 +142,14 @@ class Family(ABC):
         weights = self.weights(parameters, log_weights + self.constant(parameters))
         return PSEUDO_ROWS * (weights @ self.standard_features(parameters.theta))
 
+    @abstractmethod
     def standard_features(self, like: Float[Tensor, "*task k s"]) -> Float[Tensor, " f"]:
-        """E[features] of z ~ N(0, I): the mean over +-sqrt(S) e_i, exact because features are at most quadratic."""
-        width = like.shape[-1]
-        points = math.sqrt(width) * torch.eye(width, dtype=like.dtype, device=like.device)
-        return self.features(torch.cat((points, -points))).mean(0)
+        """E[features] of z ~ N(0, I), of the width, dtype and device of ``like``."""
+
+    @classmethod
+    def memory(cls, width: int, components: int) -> int:
+        """About how many bytes the statistics, weights and parameters of components of this width take in a fit."""
+        return ARRAYS * 8 * components * cls().feature_count(width)
 
     # Precisions
 
@@ -163,8 +168,11 @@ class Family(ABC):
 
     @classmethod
     @abstractmethod
-    def scale(cls, covariance: Float[Tensor, "s s"]) -> Float[Tensor, "*axes"]:
-        """The scale that standardizes rows of this covariance: a number, one for each column, or a matrix."""
+    def scale(cls, covariance: Covariance) -> Float[Tensor, "*axes"]:
+        """The scale that standardizes rows of this covariance: a number, one for each column, or a matrix.
+
+        Families without matrices need the variances alone.
+        """
 
     @classmethod
     def rescaled(cls, precisions: Array, scale: Array) -> Array:

@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from metaclust._util.moments import Covariance, variances_of
 from metaclust.mixture.families.base import LOG_2PI, Family, MeanCovariance
 from metaclust.mixture.prior import Prior
 from metaclust.mixture.statistics import Statistics, row_weights
@@ -107,6 +108,10 @@ class Diagonal(Family):
         """sum_d (log beta_kd - log 2 pi) / 2."""
         return 0.5 * (self.expected_precisions(parameters).log() - LOG_2PI).sum(-1)
 
+    def standard_features(self, like: Float[Tensor, "*task k s"]) -> Float[Tensor, " f"]:
+        one = like.new_ones(like.shape[-1])
+        return torch.cat((one[:1], torch.zeros_like(one), one))
+
     def expected_precisions(self, parameters: DiagonalParameters) -> Float[Tensor, "*task k s"]:
         return parameters.a[..., None] / parameters.b
 
@@ -121,9 +126,9 @@ class Diagonal(Family):
         return Prior(mean_precision=1.0, shape=0.5, rate=0.5)
 
     @classmethod
-    def scale(cls, covariance: Float[Tensor, "s s"]) -> Float[Tensor, " s"]:
+    def scale(cls, covariance: Covariance) -> Float[Tensor, " s"]:
         """A number for each column, so that it has unit variance; columns that are constant keep their scale."""
-        variance = covariance.diagonal()
+        variance = variances_of(covariance)
         return variance.where(variance > 0, 1).rsqrt()
 
 

@@ -145,6 +145,11 @@ class Full(Family):
         """(S (log a_k - log 2 pi) - log |b_k|) / 2."""
         return 0.5 * (parameters.theta.shape[-1] * (parameters.a.log() - LOG_2PI) - log_det(parameters.factor))
 
+    def standard_features(self, like: Float[Tensor, "*task k s"]) -> Float[Tensor, " f"]:
+        rows, columns = torch.triu_indices(like.shape[-1], like.shape[-1], device=like.device)
+        zero = like.new_zeros(like.shape[-1])
+        return torch.cat((like.new_ones(1), zero, (rows == columns).to(like.dtype)))
+
     def expected_precisions(self, parameters: FullParameters) -> Float[Tensor, "*task k s s"]:
         return parameters.a[..., None, None] * torch.cholesky_inverse(parameters.factor)
 

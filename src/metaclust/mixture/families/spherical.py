@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from metaclust._util.moments import Covariance, variances_of
 from metaclust.mixture.families.base import LOG_2PI, Family, MeanCovariance
 from metaclust.mixture.prior import Prior
 from metaclust.mixture.statistics import Statistics, row_weights
@@ -116,6 +117,12 @@ class Spherical(Family):
         """S / 2 (log beta_k - log 2 pi)."""
         return 0.5 * parameters.theta.shape[-1] * (self.expected_precisions(parameters).log() - LOG_2PI)
 
+    def standard_features(self, like: Float[Tensor, "*task k s"]) -> Float[Tensor, " f"]:
+        width = like.shape[-1]
+        features = like.new_zeros(width + 2)
+        features[0], features[1] = 1, width
+        return features
+
     def expected_precisions(self, parameters: SphericalParameters) -> Float[Tensor, "*task k"]:
         return parameters.a / parameters.b
 
@@ -129,9 +136,9 @@ class Spherical(Family):
         return Prior(mean_precision=1.0, shape=0.5 * width, rate=0.5 * width)
 
     @classmethod
-    def scale(cls, covariance: Float[Tensor, "s s"]) -> Float[Tensor, ""]:
+    def scale(cls, covariance: Covariance) -> Float[Tensor, ""]:
         """One number: the columns have unit variance on average."""
-        return covariance.diagonal().mean().rsqrt()
+        return variances_of(covariance).mean().rsqrt()
 
 
 def scatter_around(

@@ -34,7 +34,7 @@ class ResidualEncoder(nn.Module):
     ) -> None:
         super().__init__()
         self.register_buffer("mean", torch.zeros(n_features))
-        self.register_buffer("projection", torch.eye(n_features)[:, :representation].clone())
+        self.register_buffer("projection", torch.eye(n_features, min(n_features, representation)))
         self.unit = unit
         # Distances of unit vectors are at most 2: the scale lets the prototypical loss distinguish near from far.
         self.log_scale = nn.Parameter(torch.tensor(math.log(4.5) if unit else 0.0))
