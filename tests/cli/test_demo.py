@@ -25,6 +25,8 @@ def _one_core(monkeypatch):
 
 def test_the_demo_compares_the_methods_on_the_same_piles_and_writes_a_report(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
+    # On a slow machine the map takes longer than a second, and progress would be shown.
+    monkeypatch.setattr("metaclust._util.progress.DELAY", 1000.0)
     report = tmp_path / "demo.html"
     results = demo.main(pretrain_steps=2, steps=1, test_tasks=2, choice_tasks=3, report=report, progress=False)
     assert list(results) == METHODS

@@ -98,7 +98,8 @@ def test_the_same_seed_gives_the_same_weights_and_another_gives_others(name):
         method = METHODS[name](config, replace(SHORT, seed=seed))
         return method.fit(sampler, validation).transform(sampler.x)
 
-    first = fitted(name).transform(sampler.x)
+    # VaDE has the networks of the task that it was last given.
+    first = representations(0) if name == "vade" else fitted(name).transform(sampler.x)
     torch.testing.assert_close(representations(0), first, rtol=0, atol=0)
     if name not in LINEAR:
         assert not torch.equal(representations(1), first)
