@@ -7,11 +7,34 @@ from typing import Any, Literal
 
 import numpy as np
 
+from metaclust._util.schema import Check, flag, list_of, number, one_of, optional, text, whole
+from metaclust._util.schema import fields as checked_fields
 from metaclust.mixture import component_family
 from metaclust.mixture.families import MeanCovariance
 from metaclust.model.encoders import ENCODERS
 
 Preset = Literal["default", "paper"]
+MOST_CLUSTERS = 100_000
+"""The largest number of clusters that a model or a setting may ask for."""
+MOST_STEPS = 100_000
+"""The largest number of steps of inference of a model."""
+SAVED: dict[str, Check] = {
+    "input_shape": list_of(whole(1)),
+    **{name: whole(1) for name in ("representation", "hidden", "task_hidden", "filters")},
+    "max_clusters": whole(1, MOST_CLUSTERS),
+    "steps": whole(1, MOST_STEPS),
+    **dict.fromkeys(("strided", "unit", "learn_prior", "learned_start", "choice"), flag),
+    "dropout": number(0, 1),
+    "shift": number(0, 0.5),
+    "alpha": number(1e-12, 1e12),
+    "effective_rows": optional(number(1e-6, 1e12)),
+    "mean_covariance": one_of("unit", "optimal"),
+    "components": text,
+    "inference": one_of("vb", "em"),
+    "initial": one_of("network", "random"),
+    "encoder": text,
+}
+"""What the settings in a file must be, one by one; the sizes among them are then compared with the file's tensors."""
 
 
 @dataclass(frozen=True)
@@ -148,9 +171,12 @@ class ModelConfig:
     @classmethod
     def from_dict(cls, settings: dict[str, Any]) -> ModelConfig:
         """Return the configuration that :meth:`to_dict` described."""
+        checked_fields(settings, {}, name="config")
         unknown = sorted(set(settings) - {field.name for field in fields(cls)})
         if unknown:
             raise ValueError(f"unknown model settings {unknown}: the file was written by a newer metaclust")
+        needed = {name: SAVED[name] for name in ("input_shape",)}
+        checked_fields(settings, needed, {name: check for name, check in SAVED.items() if name not in needed}, "config")
         # Files of format 1 may lack `task_hidden`: all networks have `hidden` units then.
         defaults = {"task_hidden": settings["hidden"]} if "hidden" in settings else {}
         return cls(**{**defaults, **settings, "input_shape": tuple(settings["input_shape"])})
