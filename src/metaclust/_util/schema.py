@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import reprlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -164,8 +164,12 @@ def check_names(found: Iterable[str], expected: Iterable[str]) -> None:
     found, expected = set(found), set(expected)
     for wrong, words in ((expected - found, "are missing"), (found - expected, "are unknown")):
         if wrong:
-            shown = ", ".join(repr(name)[:80] for name in sorted(wrong)[:3]) + (", ..." if len(wrong) > 3 else "")
-            raise ValueError(f"{len(wrong)} tensors {words}: {shown}")
+            raise ValueError(f"{len(wrong)} tensors {words}: {some(sorted(wrong))}")
+
+
+def some(names: Sequence[str], most: int = 5) -> str:
+    """Return the first few of names, each of them shortened: a file may hold many and long ones."""
+    return ", ".join(name[:80] for name in names[:most]) + (", ..." if len(names) > most else "")
 
 
 def short_name(dtype: torch.dtype) -> str:

@@ -79,7 +79,9 @@ def load_clustering(path: str | os.PathLike[str], device: str = "auto") -> Clust
         else:
             schema.check_names(weights, ())
         return Clustering(
-            **{name: arrays[name] for name in ARRAYS},
+            labels=arrays["labels"],
+            confidence=arrays["confidence"],
+            representations=arrays["representations"],
             components=Components(**{name: arrays[name] for name in COMPONENTS}),
             bound=float(header["bound"]),
             starts=tuple(Start(**start) for start in header["starts"]),

@@ -7,15 +7,25 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from metaclust._util.tensors import CheckpointError, read_tensors, with_prefix, write_tensors
+from metaclust._util import schema
+from metaclust._util.schema import LARGEST_WHOLE
+from metaclust._util.tensors import CheckpointError, read_tensors, refusing, with_prefix, write_tensors
 from metaclust.data.survey import Survey
 from metaclust.mixture.families import Family
 from metaclust.mixture.sticks import Sticks
 from metaclust.mixture.streaming import BlockPosterior, Memo
 
 KIND = "mixture fit"
+LARGEST = 1e150
+"""Such that the square of a number is still one."""
+FLOAT64 = (torch.float64,)
+POSITIVE = ("a", "b", "s", "kappa", "factor")
+"""Parameters of the families that are positive, or matrices with positive diagonals."""
+BOUNDS = schema.list_of(schema.number())
+FIELDS = {"start": schema.whole(), "bounds": BOUNDS, "survey": schema.mapping}
 
 
 @dataclass(frozen=True)
@@ -53,33 +63,96 @@ def load_state(path: str | os.PathLike[str], settings: dict[str, Any], family: t
     if not Path(path).exists():
         return None
     tensors, header = read_tensors(path, KIND)
-    before = header.get("settings", {})
+    with refusing(path, "a fit"):
+        schema.fields(header, {"settings": schema.mapping, **FIELDS}, {"memo": schema.mapping, "best": schema.mapping})
+    before = header["settings"]
     changed = sorted(name for name in before.keys() | settings.keys() if before.get(name) != settings.get(name))
     if changed:
         raise CheckpointError(
-            f"state={str(path)!r} belongs to a fit with other settings ({', '.join(changed)}): use the same settings, "
-            "or another path"
+            f"state={str(path)!r} belongs to a fit with other settings ({schema.some(changed)}): use the same "
+            "settings, or another path"
         )
-    parameters = family.parameters_type
-    try:
-        memo = best = None
-        if "memo" in header:
-            memo = Memo(
-                tensors["memo.features"],
-                tensors["memo.entropy"],
-                header["memo"]["rows"],
-                parameters(**with_prefix(tensors, "memo.parameters.")),
-            )
-        if "best" in header:
-            end = header["best"]
-            sticks = Sticks(**with_prefix(tensors, "best.sticks."))
-            found = parameters(**with_prefix(tensors, "best.parameters."))
-            best = BlockPosterior(found, sticks, tuple(end["bounds"]), end["converged"])
-        surveyed: dict[str, Any] = {**header["survey"], **with_prefix(tensors, "survey.")}
-        seen = Survey(**surveyed)
-        return FitState(seen, header["start"], memo, tuple(header["bounds"]), best)
-    except (KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(f"{path} does not hold a fit that this version can resume: {error}") from error
+    with refusing(path, "a fit"):
+        return state_from(tensors, header, family())
+
+
+def state_from(tensors: dict[str, Tensor], header: dict[str, Any], family: Family) -> FitState:
+    """Return the state in a file, if all its parts fit each other."""
+    seen = survey_from(with_prefix(tensors, "survey."), header["survey"])
+    width, used = len(seen.mean), 4
+    memo = best = None
+    if "memo" in header:
+        schema.fields(header["memo"], {"rows": schema.whole(1, LARGEST_WHOLE)}, name="memo")
+        batches, components = sizes(tensors, "memo.features", 3)[:2]
+        sums = (batches, components, family.feature_count(width))
+        memo = Memo(
+            schema.tensor(tensors, "memo.features", sums, -LARGEST, LARGEST, FLOAT64),
+            schema.tensor(tensors, "memo.entropy", (batches,), -LARGEST, LARGEST, FLOAT64),
+            header["memo"]["rows"],
+            parameters_from(with_prefix(tensors, "memo.parameters."), family, components, width),
+        )
+        used += 2 + len(fields(memo.parameters))
+    if "best" in header:
+        end = schema.fields(header["best"], {"bounds": BOUNDS, "converged": schema.flag}, name="best")
+        (components,) = sizes(tensors, "best.sticks.gamma1", 1)
+        gammas = (
+            schema.tensor(tensors, f"best.sticks.{name}", (components,), 1 / LARGEST, LARGEST, FLOAT64)
+            for name in ("gamma1", "gamma2")
+        )
+        found = parameters_from(with_prefix(tensors, "best.parameters."), family, components, width)
+        best = BlockPosterior(found, Sticks(*gammas), tuple(map(float, end["bounds"])), end["converged"])
+        used += 2 + len(fields(found))
+    if len(tensors) != used:
+        raise ValueError(f"it holds {len(tensors)} tensors, of which {used} are known")
+    if (best is None) != (header["start"] == 0) or (best is not None and not best.bounds):
+        raise ValueError(f"start={header['start']}: a fit has a best result after its first start, and none before")
+    if memo is None and header["bounds"]:
+        raise ValueError("bounds: there are some of a start that has not begun")
+    return FitState(seen, header["start"], memo, tuple(map(float, header["bounds"])), best)
+
+
+def survey_from(tensors: dict[str, Tensor], counts: dict[str, Any]) -> Survey:
+    """Return the survey in a file, if its parts fit each other."""
+    schema.fields(
+        counts, {"rows": schema.whole(2, LARGEST_WHOLE), "weight": schema.number(1 / LARGEST, LARGEST)}, name="survey"
+    )
+    sample, width = sizes(tensors, "sample", 2)
+    covariance = schema.tensor(tensors, "covariance", (width, width), -LARGEST, LARGEST, FLOAT64)
+    schema.check_range("survey.covariance", covariance.diagonal(), 0)
+    if not torch.equal(covariance, covariance.T):
+        raise ValueError("survey.covariance is not symmetric")
+    return Survey(
+        counts["rows"],
+        float(counts["weight"]),
+        schema.tensor(tensors, "mean", (width,), dtypes=(torch.float32, torch.float64)),
+        covariance,
+        schema.tensor(tensors, "sample", (sample, width), dtypes=FLOAT64),
+        schema.tensor(tensors, "sample_weights", (sample,), 0, LARGEST, FLOAT64),
+    )
+
+
+def parameters_from(tensors: dict[str, Tensor], family: Family, components: int, width: int) -> Any:
+    """Return the parameters of so many components in rows of this width."""
+    with torch.device("meta"):
+        expected = family.start(family.features(torch.zeros(0, width, dtype=torch.float64)), components)
+    for entry in fields(expected):
+        value = schema.tensor(
+            tensors, entry.name, tuple(getattr(expected, entry.name).shape), -LARGEST, LARGEST, FLOAT64
+        )
+        if entry.name in POSITIVE:
+            matrices = value.ndim == 3
+            schema.check_range(entry.name, value.diagonal(dim1=-2, dim2=-1) if matrices else value, 1 / LARGEST)
+    return family.parameters_type(**{entry.name: tensors[entry.name] for entry in fields(expected)})
+
+
+def sizes(tensors: dict[str, Tensor], name: str, axes: int) -> tuple[int, ...]:
+    """Return the shape of a tensor with so many axes, none of them empty."""
+    if name not in tensors:
+        raise ValueError(f"the tensor {name!r} is missing")
+    shape = tuple(tensors[name].shape)
+    if len(shape) != axes or 0 in shape:
+        raise ValueError(f"{name} has shape {shape}: it must have {axes} axes, and none may be empty")
+    return shape
 
 
 def tensors_of(values: Any, prefix: str) -> dict[str, Tensor]:
