@@ -25,7 +25,7 @@ from metaclust.mixture.fit import FitRows, FitSettings, StreamRows, fit_mixture
 from metaclust.mixture.prior import Prior
 from metaclust.mixture.seeding import Init
 from metaclust.mixture.settings import check_mixture_settings, checked_weights, settings_as_json, start_means
-from metaclust.mixture.state import FitState, load_state, save_state
+from metaclust.mixture.state import FitState, load_state, resuming, save_state
 from metaclust.mixture.step import score_weights
 from metaclust.mixture.sticks import expected_weights
 from metaclust.mixture.streaming import BlockMixture, BlockPosterior
@@ -188,6 +188,7 @@ class InfiniteGaussianMixture(DensityMixin, BaseEstimator):  # type: ignore[misc
                 f"state={str(state)!r} holds a fit already: pass resume=True to resume it, or another path"
             )
         reached = None if state is None else load_state(state, settings, kind)
+        resumed = None if reached is None else state
         if reached is None:
             reached = FitState(rows.survey(SAMPLE, int(self.seed)))
 
@@ -201,7 +202,7 @@ class InfiniteGaussianMixture(DensityMixin, BaseEstimator):  # type: ignore[misc
             raise DataError(f"all {seen.rows} rows of {rows.name} are equal: there is nothing to cluster")
         save(reached)
         mixture = self._mixture(seen, self._map if warm else Map(seen.mean, kind.scale(seen.covariance)))
-        with rows.progress(seen.rows, self.progress) as progress:
+        with resuming(resumed), rows.progress(seen.rows, self.progress) as progress:
             passes = rows.passes(mixture, width, progress)
             phase = (lambda name: None) if progress is None else progress.phase
             posterior = fit_mixture(self._fit_settings(width, warm), passes, reached, save, phase)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -19,9 +21,11 @@ from metaclust.mixture.sticks import Sticks
 from metaclust.mixture.streaming import BlockPosterior, Memo
 
 KIND = "mixture fit"
-LARGEST = 1e150
-"""Such that the square of a number is still one."""
+LARGEST = 1e100
+"""The largest number in a state, such that its cube is still a number."""
 FLOAT64 = (torch.float64,)
+ROUNDING = 1e-3
+"""By what share sums over all rows, perhaps in float32, may differ from their number."""
 POSITIVE = ("a", "b", "s", "kappa", "factor")
 """Parameters of the families that are positive, or matrices with positive diagonals."""
 BOUNDS = schema.list_of(schema.number())
@@ -58,8 +62,13 @@ def save_state(path: str | os.PathLike[str], state: FitState, settings: dict[str
     write_tensors(path, tensors, header)
 
 
-def load_state(path: str | os.PathLike[str], settings: dict[str, Any], family: type[Family]) -> FitState | None:
-    """The state that :func:`save_state` wrote with the same settings; None if there is no file."""
+def load_state(
+    path: str | os.PathLike[str], settings: dict[str, Any], family: type[Family], sample_rows: float = LARGEST
+) -> FitState | None:
+    """The state that :func:`save_state` wrote with the same settings; None if there is no file.
+
+    ``sample_rows`` is the largest weight of the sample of rows in it.
+    """
     if not Path(path).exists():
         return None
     tensors, header = read_tensors(path, KIND)
@@ -73,12 +82,26 @@ def load_state(path: str | os.PathLike[str], settings: dict[str, Any], family: t
             "settings, or another path"
         )
     with refusing(path, "a fit"):
-        return state_from(tensors, header, family())
+        return state_from(tensors, header, family(), sample_rows)
 
 
-def state_from(tensors: dict[str, Tensor], header: dict[str, Any], family: Family) -> FitState:
+@contextmanager
+def resuming(path: str | os.PathLike[str] | None) -> Iterator[None]:
+    """Name the file from which a fit goes on, if its sums are those of no rows."""
+    try:
+        yield
+    except torch.linalg.LinAlgError as error:
+        if path is None:
+            raise
+        raise CheckpointError(
+            f"state={str(path)!r} cannot be resumed, its sums are those of no rows ({error}): start again with another "
+            "path"
+        ) from error
+
+
+def state_from(tensors: dict[str, Tensor], header: dict[str, Any], family: Family, sample_rows: float) -> FitState:
     """Return the state in a file, if all its parts fit each other."""
-    seen = survey_from(with_prefix(tensors, "survey."), header["survey"])
+    seen = survey_from(with_prefix(tensors, "survey."), header["survey"], sample_rows)
     width, used = len(seen.mean), 4
     memo = best = None
     if "memo" in header:
@@ -91,6 +114,7 @@ def state_from(tensors: dict[str, Tensor], header: dict[str, Any], family: Famil
             header["memo"]["rows"],
             parameters_from(with_prefix(tensors, "memo.parameters."), family, components, width),
         )
+        check_memo(memo, seen)
         used += 2 + len(fields(memo.parameters))
     if "best" in header:
         end = schema.fields(header["best"], {"bounds": BOUNDS, "converged": schema.flag}, name="best")
@@ -111,7 +135,21 @@ def state_from(tensors: dict[str, Tensor], header: dict[str, Any], family: Famil
     return FitState(seen, header["start"], memo, tuple(map(float, header["bounds"])), best)
 
 
-def survey_from(tensors: dict[str, Tensor], counts: dict[str, Any]) -> Survey:
+def check_memo(memo: Memo, seen: Survey) -> None:
+    """Raise ValueError unless the sums over the rows are those of as many rows as were surveyed."""
+    counts = memo.features[..., 0]
+    schema.check_range("memo.features", counts, -ROUNDING * seen.weight)
+    weight = float(counts.sum())
+    if memo.rows != seen.rows or abs(weight - seen.weight) > ROUNDING * seen.weight:
+        raise ValueError(
+            f"memo: its sums are over {memo.rows} rows of weight {weight:g}, the survey over {seen.rows} rows of weight "
+            f"{seen.weight:g}"
+        )
+    if not bool((seen.covariance.diagonal() > 0).any()):
+        raise ValueError("survey.covariance is zero, but a fit has begun")
+
+
+def survey_from(tensors: dict[str, Tensor], counts: dict[str, Any], sample_rows: float) -> Survey:
     """Return the survey in a file, if its parts fit each other."""
     schema.fields(
         counts, {"rows": schema.whole(2, LARGEST_WHOLE), "weight": schema.number(1 / LARGEST, LARGEST)}, name="survey"
@@ -121,13 +159,16 @@ def survey_from(tensors: dict[str, Tensor], counts: dict[str, Any]) -> Survey:
     schema.check_range("survey.covariance", covariance.diagonal(), 0)
     if not torch.equal(covariance, covariance.T):
         raise ValueError("survey.covariance is not symmetric")
+    weights = schema.tensor(tensors, "sample_weights", (sample,), 0, LARGEST, FLOAT64)
+    if not 0 < (drawn := float(weights.sum())) <= sample_rows:
+        raise ValueError(f"survey.sample_weights add up to {drawn:g}: it must be more than 0, at most {sample_rows:g}")
     return Survey(
         counts["rows"],
         float(counts["weight"]),
-        schema.tensor(tensors, "mean", (width,), dtypes=(torch.float32, torch.float64)),
+        schema.tensor(tensors, "mean", (width,), -LARGEST, LARGEST, (torch.float32, torch.float64)),
         covariance,
-        schema.tensor(tensors, "sample", (sample, width), dtypes=FLOAT64),
-        schema.tensor(tensors, "sample_weights", (sample,), 0, LARGEST, FLOAT64),
+        schema.tensor(tensors, "sample", (sample, width), -LARGEST, LARGEST, FLOAT64),
+        weights,
     )
 
 

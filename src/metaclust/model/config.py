@@ -18,11 +18,13 @@ MOST_CLUSTERS = 100_000
 """The largest number of clusters that a model or a setting may ask for."""
 MOST_STEPS = 100_000
 """The largest number of steps of inference of a model."""
+LARGEST_LAYER = 2**24
+"""The largest number of units of a layer."""
+MOST = {"max_clusters": MOST_CLUSTERS, "steps": MOST_STEPS}
+SIZES = ("representation", "max_clusters", "steps", "hidden", "task_hidden", "filters")
 SAVED: dict[str, Check] = {
     "input_shape": list_of(whole(1)),
-    **{name: whole(1) for name in ("representation", "hidden", "task_hidden", "filters")},
-    "max_clusters": whole(1, MOST_CLUSTERS),
-    "steps": whole(1, MOST_STEPS),
+    **{name: whole(1, MOST.get(name, LARGEST_LAYER)) for name in SIZES},
     **dict.fromkeys(("strided", "unit", "learn_prior", "learned_start", "choice"), flag),
     "dropout": number(0, 1),
     "shift": number(0, 0.5),
@@ -119,10 +121,12 @@ class ModelConfig:
                 f"input_shape={self.input_shape}: give (n_features,) for vectors, (channels, height, width) for images"
             )
         object.__setattr__(self, "input_shape", tuple(int(size) for size in self.input_shape))
-        for name in ("representation", "max_clusters", "steps", "hidden", "task_hidden", "filters"):
+        for name in SIZES:
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise ValueError(f"{name}={value!r}: it must be a whole number of 1 or more")
+            if value > (most := MOST.get(name, LARGEST_LAYER)):
+                raise ValueError(f"{name}={value!r}: it must be at most {most:,}")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout={self.dropout!r}: it must be at least 0 and below 1")
         if not 0 <= self.shift < 0.5:
@@ -175,8 +179,7 @@ class ModelConfig:
         unknown = sorted(set(settings) - {field.name for field in fields(cls)})
         if unknown:
             raise ValueError(f"unknown model settings {unknown}: the file was written by a newer metaclust")
-        needed = {name: SAVED[name] for name in ("input_shape",)}
-        checked_fields(settings, needed, {name: check for name, check in SAVED.items() if name not in needed}, "config")
+        checked_fields(settings, {"input_shape": SAVED["input_shape"]}, SAVED, "config")
         # Files of format 1 may lack `task_hidden`: all networks have `hidden` units then.
         defaults = {"task_hidden": settings["hidden"]} if "hidden" in settings else {}
         return cls(**{**defaults, **settings, "input_shape": tuple(settings["input_shape"])})
