@@ -201,7 +201,8 @@ class InfiniteGaussianMixture(DensityMixin, BaseEstimator):  # type: ignore[misc
         if not bool((seen.covariance.diagonal() > 0).any()):
             raise DataError(f"all {seen.rows} rows of {rows.name} are equal: there is nothing to cluster")
         save(reached)
-        mixture = self._mixture(seen, self._map if warm else Map(seen.mean, kind.scale(seen.covariance)))
+        with resuming(resumed):
+            mixture = self._mixture(seen, self._map if warm else Map(seen.mean, kind.scale(seen.covariance)))
         with resuming(resumed), rows.progress(seen.rows, self.progress) as progress:
             passes = rows.passes(mixture, width, progress)
             phase = (lambda name: None) if progress is None else progress.phase

@@ -24,6 +24,8 @@ KIND = "mixture fit"
 LARGEST = 1e100
 """The largest number in a state, such that its cube is still a number."""
 FLOAT64 = (torch.float64,)
+FLOATS = (torch.float64, torch.float32)
+"""Parameters come in float32 from a device that has no float64."""
 ROUNDING = 1e-3
 """By what share sums over all rows, perhaps in float32, may differ from their number."""
 POSITIVE = ("a", "b", "s", "kappa", "factor")
@@ -109,8 +111,8 @@ def state_from(tensors: dict[str, Tensor], header: dict[str, Any], family: Famil
         batches, components = sizes(tensors, "memo.features", 3)[:2]
         sums = (batches, components, family.feature_count(width))
         memo = Memo(
-            schema.tensor(tensors, "memo.features", sums, -LARGEST, LARGEST, FLOAT64),
-            schema.tensor(tensors, "memo.entropy", (batches,), -LARGEST, LARGEST, FLOAT64),
+            schema.tensor(tensors, "memo.features", sums, -LARGEST, LARGEST, FLOATS),
+            schema.tensor(tensors, "memo.entropy", (batches,), -LARGEST, LARGEST, FLOATS),
             header["memo"]["rows"],
             parameters_from(with_prefix(tensors, "memo.parameters."), family, components, width),
         )
@@ -120,7 +122,7 @@ def state_from(tensors: dict[str, Tensor], header: dict[str, Any], family: Famil
         end = schema.fields(header["best"], {"bounds": BOUNDS, "converged": schema.flag}, name="best")
         (components,) = sizes(tensors, "best.sticks.gamma1", 1)
         gammas = (
-            schema.tensor(tensors, f"best.sticks.{name}", (components,), 1 / LARGEST, LARGEST, FLOAT64)
+            schema.tensor(tensors, f"best.sticks.{name}", (components,), 1 / LARGEST, LARGEST, FLOATS)
             for name in ("gamma1", "gamma2")
         )
         found = parameters_from(with_prefix(tensors, "best.parameters."), family, components, width)
@@ -142,7 +144,7 @@ def check_memo(memo: Memo, seen: Survey) -> None:
     weight = float(counts.sum())
     if memo.rows != seen.rows or abs(weight - seen.weight) > ROUNDING * seen.weight:
         raise ValueError(
-            f"memo: its sums are over {memo.rows} rows of weight {weight:g}, the survey over {seen.rows} rows of weight "
+            f"memo: its sums are over {memo.rows} rows of weight {weight:g}, the survey over {seen.rows} of weight "
             f"{seen.weight:g}"
         )
     if not bool((seen.covariance.diagonal() > 0).any()):
@@ -156,7 +158,8 @@ def survey_from(tensors: dict[str, Tensor], counts: dict[str, Any], sample_rows:
     )
     sample, width = sizes(tensors, "sample", 2)
     covariance = schema.tensor(tensors, "covariance", (width, width), -LARGEST, LARGEST, FLOAT64)
-    schema.check_range("survey.covariance", covariance.diagonal(), 0)
+    # A column of equal values has a variance of zero, but for rounding.
+    schema.check_range("survey.covariance", covariance.diagonal(), -ROUNDING * float(covariance.abs().max()))
     if not torch.equal(covariance, covariance.T):
         raise ValueError("survey.covariance is not symmetric")
     weights = schema.tensor(tensors, "sample_weights", (sample,), 0, LARGEST, FLOAT64)
@@ -165,7 +168,7 @@ def survey_from(tensors: dict[str, Tensor], counts: dict[str, Any], sample_rows:
     return Survey(
         counts["rows"],
         float(counts["weight"]),
-        schema.tensor(tensors, "mean", (width,), -LARGEST, LARGEST, (torch.float32, torch.float64)),
+        schema.tensor(tensors, "mean", (width,), -LARGEST, LARGEST, FLOATS),
         covariance,
         schema.tensor(tensors, "sample", (sample, width), -LARGEST, LARGEST, FLOAT64),
         weights,
@@ -178,7 +181,7 @@ def parameters_from(tensors: dict[str, Tensor], family: Family, components: int,
         expected = family.start(family.features(torch.zeros(0, width, dtype=torch.float64)), components)
     for entry in fields(expected):
         value = schema.tensor(
-            tensors, entry.name, tuple(getattr(expected, entry.name).shape), -LARGEST, LARGEST, FLOAT64
+            tensors, entry.name, tuple(getattr(expected, entry.name).shape), -LARGEST, LARGEST, FLOATS
         )
         if entry.name in POSITIVE:
             matrices = value.ndim == 3
