@@ -78,6 +78,8 @@ class FuzzKind:
 
 
 KINDS: dict[str, FuzzKind] = {}
+WORKERS: set[subprocess.Popen[str]] = set()
+"""The workers that are running."""
 
 
 def register(kind: FuzzKind) -> None:
@@ -246,13 +248,14 @@ def keep(kind: FuzzKind, path: Path, place: str) -> None:
         target.write_bytes(path.read_bytes())
 
 
-def fuzz(kind: FuzzKind, seed: int, numbers: range) -> Tally:
-    """Read damaged files in a worker process, which is started again after each that it does not survive."""
-    tally = Tally(kind.name)
+def fuzz(kind: FuzzKind, seed: int, numbers: range, tally: Tally) -> None:
+    """Read damaged files in a worker process, which is started again after each that it does not survive.
+
+    The tally grows with every file, so that an interrupted run has one, too.
+    """
     while tally.files < len(numbers) and tally.outcomes["hang"] + tally.outcomes["abort"] < CRASHES:
         left = numbers[tally.files :]
         run_worker(kind, tally, ["--seed", str(seed), "--work", str(left.start), str(left.stop)], len(left))
-    return tally
 
 
 def replay_kept(kind: FuzzKind) -> Tally:
@@ -273,6 +276,7 @@ def run_worker(kind: FuzzKind, tally: Tally, arguments: list[str], expected: int
         worker = subprocess.Popen(  # noqa: S603
             command, stdout=subprocess.PIPE, stderr=errors, text=True, cwd=REPOSITORY
         )
+        WORKERS.add(worker)
         if worker.stdout is None:
             raise RuntimeError("the worker has no output")
         for line in worker.stdout:
@@ -283,6 +287,7 @@ def run_worker(kind: FuzzKind, tally: Tally, arguments: list[str], expected: int
             if outcome not in ALLOWED:
                 tally.failures.setdefault(f"{outcome}: {place}", number)
         code = worker.wait()
+        WORKERS.discard(worker)
         if code > 0 or (code == 0) != (done == expected):
             errors.seek(0)
             raise RuntimeError(f"the worker for {kind.name!r} failed with code {code}:\n{errors.read()[-3000:]}")

@@ -164,6 +164,11 @@ MODELS = {
         "restarts=1000000000: it must be at",
     ),
     "clusters without end": (0, with_field("input", "estimator", "max_clusters", 10**9), "max_clusters=1000000000"),
+    "a minimum without end": (
+        0,
+        with_field("input", "estimator", "min_cluster_size", 10**9),
+        "min_cluster_size=1000000000",
+    ),
     "a seed of 400 digits": (0, with_field("input", "estimator", "seed", 10**400), "more than 64 bits"),
     "progress as text": (0, with_field("input", "estimator", "progress", "no"), "estimator.progress='no'"),
     "idf as text": (3, with_field("input", "idf", "123456"), "idf='123456' cannot be right"),

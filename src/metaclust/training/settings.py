@@ -15,6 +15,7 @@ from metaclust.training.config import TrainingConfig
 
 MOST_RESTARTS = 1000
 """The largest number of starts that a setting may ask for."""
+MOST = {"max_clusters": MOST_CLUSTERS, "restarts": MOST_RESTARTS, "min_cluster_size": 1_000_000}
 SAVED_SETTINGS: dict[str, Check] = {
     **{name: whole(1) for name in ("max_clusters", "min_cluster_size", "choice_tasks")},
     "restarts": optional(whole(1)),
@@ -39,7 +40,7 @@ def check_settings(settings: Mapping[str, Any]) -> None:
         check_count(name, settings[name])
     if settings["restarts"] is not None:
         check_count("restarts", settings["restarts"])
-    for name, most in (("max_clusters", MOST_CLUSTERS), ("restarts", MOST_RESTARTS)):
+    for name, most in MOST.items():
         if settings[name] is not None and settings[name] > most:
             raise ValueError(f"{name}={settings[name]!r}: it must be at most {most:,}")
     for name in ("pretrain_steps", "steps"):
