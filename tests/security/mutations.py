@@ -111,7 +111,7 @@ def changed(value: Any, random: Random) -> Any:
         if way < 0.3:
             return value + value[: place + 1]
         return [*value[:place], changed(value[place], random), *value[place + 1 :]]
-    if isinstance(value, bool) or random.random() < 0.6 or not isinstance(value, int | float | str):
+    if random.random() < 0.6 or not isinstance(value, int | float | str) or isinstance(value, bool) or value == 10**400:
         return random.choice(ODD)
     if isinstance(value, str):
         return random.choice((value[:-1], value.upper(), value * 2, value + "\u2028", [value]))
