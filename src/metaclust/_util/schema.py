@@ -138,13 +138,18 @@ def tensor(
     if name not in tensors:
         raise ValueError(f"the tensor {name!r} is missing")
     value, allowed = tensors[name], tuple(dtypes)
-    if tuple(value.shape) != shape:
-        raise ValueError(f"size mismatch for {name}: {tuple(value.shape)} in the file, where {shape} is expected")
+    check_shape(name, value, shape)
     if value.dtype not in allowed:
         wanted = " or ".join(short_name(dtype) for dtype in allowed)
         raise ValueError(f"{name} is {short_name(value.dtype)}: it must be {wanted}")
     check_range(name, value, low, high)
     return value
+
+
+def check_shape(name: str, value: Tensor, shape: tuple[int, ...]) -> None:
+    """Raise ValueError for another shape."""
+    if tuple(value.shape) != shape:
+        raise ValueError(f"size mismatch for {name}: {tuple(value.shape)} in the file, where {shape} is expected")
 
 
 def check_range(name: str, value: Tensor, low: float = -math.inf, high: float = math.inf) -> None:

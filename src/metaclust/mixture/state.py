@@ -92,7 +92,7 @@ def resuming(path: str | os.PathLike[str] | None) -> Iterator[None]:
     """Name the file from which a fit goes on, if its sums are those of no rows."""
     try:
         yield
-    except torch.linalg.LinAlgError as error:
+    except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
         if path is None:
             raise
         raise CheckpointError(

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from metaclust._util.schema import DTYPES, check_names, check_range, short_name, tensor
+from metaclust._util.schema import DTYPES, check_names, check_shape, short_name, tensor
 
 LARGEST_WEIGHT = 1e8
 """The largest weight of a layer; with larger ones, hardly any row has a finite representation."""
@@ -33,16 +33,14 @@ def check_weights(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor],
     """
     check_names(tensors, expected)
     for name, one in expected.items():
-        dtypes = DTYPES if one.is_floating_point() else (one.dtype,)
         if custom_encoder and name.startswith("encoder."):
             value = tensors[name]
-            if value.shape != one.shape:
-                tensor(tensors, name, tuple(one.shape))
+            check_shape(name, value, tuple(one.shape))
             if value.is_floating_point() and bool(value.isnan().any()):
                 raise ValueError(f"{name} holds NaN: the file is damaged, or its training diverged")
             continue
-        value = tensor(tensors, name, tuple(one.shape), dtypes=dtypes)
-        check_range(name, value, *limits(name))
+        dtypes = DTYPES if one.is_floating_point() else (one.dtype,)
+        tensor(tensors, name, tuple(one.shape), *limits(name), dtypes)
 
 
 def common_dtype(tensors: Mapping[str, Tensor]) -> torch.dtype:
