@@ -354,6 +354,8 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             estimator.n_features_in_ = width = estimator.preparation_.input_shape[0]
             if names is not None:
                 schema.fields({"feature_names": names}, {"feature_names": schema.list_of(schema.text, width)})
+                if (columns := getattr(estimator.preparation_, "columns", ())) and columns != tuple(names):
+                    raise DataError("feature_names are not the columns of its preparation")
                 estimator.feature_names_in_ = np.array(names, dtype=object)
         return estimator
 

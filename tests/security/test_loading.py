@@ -180,6 +180,7 @@ MODELS = {
     "a width of 400 digits": (0, with_field("input", "width", 10**400), "more than 64 bits"),
     "a true number of channels": (4, with_field("input", "channels", True), "channels=True cannot be right"),
     "too few names": (0, with_field("input", "feature_names", ["a"]), "feature_names=.*a list of 4 values"),
+    "other names": (0, with_field("input", "feature_names", [*"abce"]), "feature_names are not the columns"),
     "categories that are numbers": (0, with_field("categories", [1, 2]), "categories=.*every value is a string"),
     "a header without an input": (0, without_field("input"), "input is missing"),
     "a format that is true": (0, with_field("format", True), "has format True"),
