@@ -129,8 +129,9 @@ def changed_tensors(tensors: dict[str, NDArray[Any]], random: Random) -> dict[st
         places = slice(None) if random.random() < 0.3 else [random.randrange(max(1, flat.size))]
         if flat.size:
             number = random.choice(EXTREMES if value.dtype.kind == "f" else WHOLE)
-            with np.errstate(over="ignore"):
-                flat[places] = flat[places] * number if random.random() < 0.3 and value.dtype.kind == "f" else number
+            with np.errstate(all="ignore"):
+                new = flat[places] * number if random.random() < 0.3 and value.dtype.kind == "f" else np.asarray(number)
+                flat[places] = new.astype(value.dtype)
         return {**tensors, name: value}
     if way < 0.65:
         code = random.choice(list(DTYPES.values()))
