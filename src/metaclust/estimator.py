@@ -16,9 +16,10 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
+from metaclust._util import schema
 from metaclust._util.checks import check_count
 from metaclust._util.progress import Waiting
-from metaclust._util.tensors import CheckpointError, versions
+from metaclust._util.tensors import refusing, versions
 from metaclust.data.inputs import as_rows, canonical_order, is_numeric_matrix
 from metaclust.data.preparation.prepare import (
     Preparation,
@@ -38,7 +39,7 @@ from metaclust.model.clustering_model import ClusteringModel
 from metaclust.model.config import Preset
 from metaclust.training.plan import check_applicable, recipe_for
 from metaclust.training.recipe import learn
-from metaclust.training.settings import check_settings
+from metaclust.training.settings import SAVED_SETTINGS, check_settings
 
 
 class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -321,20 +322,18 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     def load(cls, path: str | os.PathLike[str], device: str = "auto") -> MetaClusterer:
         """Load what :meth:`save` wrote, or a file of :func:`save_model` that says how rows are prepared."""
         model, description = load_model(path, device=device)
-        try:
+        with refusing(path, "a MetaClusterer"):
             return cls.of(model, description, device)
-        except (DataError, TypeError, ValueError, KeyError) as error:
-            raise CheckpointError(f"{path} does not hold a MetaClusterer: {error}") from error
 
     @classmethod
     def of(cls, model: ClusteringModel, description: Description, device: str = "auto") -> MetaClusterer:
         """Return an estimator for a trained model."""
         described = dict(description.input)
         settings = described.pop("estimator", {"max_clusters": model.config.max_clusters})
-        if not isinstance(settings, dict):
-            raise DataError(f"estimator={settings!r} is no set of settings")
+        schema.fields(settings, {}, SAVED_SETTINGS, "estimator")
         names = described.pop("feature_names", None)
         decisions = described.pop("decisions", [])
+        schema.fields({"decisions": decisions}, {"decisions": schema.list_of(schema.text)})
         settings = {name: value for name, value in settings.items() if name in cls._get_param_names()}
         if "task_rows" in settings:
             settings["task_rows"] = tuple(settings["task_rows"])
@@ -346,12 +345,19 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
                 f"its rows are prepared as {estimator.preparation_.input_shape}, but the model takes "
                 f"{model.config.input_shape}"
             )
+        if model.weight_dtype != torch.float32:
+            raise DataError(f"its weights are {model.weight_dtype}, but rows are prepared in float32: use load_model")
+        if estimator.choose == "learned" and model.choice is None:
+            raise DataError("estimator.choose='learned', but the model has no learned selector")
         estimator.model_ = model.eval()
         estimator.categories_ = list(description.categories)
-        estimator.decisions_ = [str(words) for words in decisions]
+        estimator.decisions_ = decisions
         if estimator.preparation_.kind == "vectors":
-            estimator.n_features_in_ = estimator.preparation_.input_shape[0]
+            estimator.n_features_in_ = width = estimator.preparation_.input_shape[0]
             if names is not None:
+                schema.fields({"feature_names": names}, {"feature_names": schema.list_of(schema.text, width)})
+                if (columns := getattr(estimator.preparation_, "columns", ())) and columns != tuple(names):
+                    raise DataError("feature_names are not the columns of its preparation")
                 estimator.feature_names_in_ = np.array(names, dtype=object)
         return estimator
 

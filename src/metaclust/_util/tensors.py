@@ -5,16 +5,21 @@ from __future__ import annotations
 import json
 import os
 import platform
+import reprlib
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors import SafetensorError
+from safetensors.torch import load, save_file
 from torch import Tensor
 
 from metaclust._util.files import replacing
+from metaclust._util.schema import check_plain, is_whole
 
 HEADER = "metaclust"
 FORMAT = 2
@@ -27,6 +32,8 @@ FORMAT = 2
    multiplied (``scaled``).
 """
 READABLE = (1, 2)
+LONGEST_REASON = 600
+"""Characters of an error that a message quotes."""
 
 
 class CheckpointError(ValueError):
@@ -51,38 +58,87 @@ def write_tensors(path: str | os.PathLike[str], tensors: dict[str, Tensor], head
         raise CheckpointError(f"cannot write {target}: it is a folder; give the path of a file")
     # A copy of each: safetensors refuses tensors that share memory, as an encoder with tied weights has.
     content = {key: value.detach().cpu().clone(memory_format=torch.contiguous_format) for key, value in tensors.items()}
-    with replacing(target) as path:
-        save_file(content, path, {HEADER: json.dumps({"format": FORMAT, **header}, allow_nan=False)})
+    notes = {HEADER: json.dumps({"format": FORMAT, **header}, allow_nan=False)}
+    try:
+        with replacing(target) as path:
+            save_file(content, path, notes)
+    except SafetensorError as error:
+        raise CheckpointError(
+            f"cannot write {target}: {error}. Make room on its disk, or choose another path; what was there before is "
+            "as it was"
+        ) from error
 
 
 def read_tensors(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Return the tensors and the header of a file of ours; its format is ``header["format"]``.
 
-    Any other file is an error that says what it is.
+    Any other file is an error that says what it is. The tensors are copies: the file may change afterwards. The values
+    of the header are plain: finite, of at most 64 bits, not deeply nested. What they mean is for the caller to check.
     """
     source = Path(path)
-    if not source.is_file():
-        raise CheckpointError(f"cannot read {source}: there is no such file")
+    content = regular_content(source)
     try:
-        with safe_open(source, framework="pt") as file:
-            notes = file.metadata() or {}
-            tensors = {key: file.get_tensor(key) for key in file.keys()}
-    except (SafetensorError, OSError, ValueError) as error:
-        raise CheckpointError(f"{source} is not a safetensors file, or it is cut short: {error}") from error
+        tensors = load(content)
+    except (SafetensorError, OSError, ValueError, TypeError, KeyError, RuntimeError, AssertionError) as error:
+        raise CheckpointError(
+            f"{source} is not a safetensors file, or it is cut short: {shortened(error)}. Get another copy of it"
+        ) from error
     try:
-        header = json.loads(notes[HEADER])
+        length = int.from_bytes(content[:8], "little")
+        header = json.loads(json.loads(content[8 : 8 + length])["__metadata__"][HEADER], parse_constant=float)
         found, version = header["kind"], header["format"]
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise CheckpointError(
             f"{source} is a safetensors file, but not one of metaclust's: it has no '{HEADER}' header"
         ) from error
-    if version not in READABLE:
+    with refusing(source, f"a {kind}"):
+        check_plain(header)
+    if not is_whole(version) or version not in READABLE:
         raise CheckpointError(
-            f"{source} has format {version!r}, this version reads {', '.join(map(str, READABLE))}: update metaclust"
+            f"{source} has format {reprlib.repr(version)}, this version reads {', '.join(map(str, READABLE))}: "
+            "update metaclust"
         )
     if found != kind:
-        raise CheckpointError(f"{source} is a {found} file, not a {kind} file")
+        raise CheckpointError(f"{source} is a {str(found)[:40]} file, not a {kind} file")
     return tensors, header
+
+
+def without_waiting(name: str, flags: int) -> int:
+    """Open a file, and a pipe even if nobody writes to it."""
+    return os.open(name, flags | getattr(os, "O_NONBLOCK", 0))
+
+
+def regular_content(source: Path) -> bytes:
+    """Return the content of a file; what is no regular file, such as a pipe or a device, is refused unread."""
+    try:
+        with open(source, "rb", opener=without_waiting) as file:
+            if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                return file.read()
+    except (FileNotFoundError, IsADirectoryError) as error:
+        folder = ", but a folder" if isinstance(error, IsADirectoryError) else ""
+        raise CheckpointError(f"cannot read {source}: there is no such file{folder}") from error
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"cannot read {source}: {error}") from error
+    raise CheckpointError(f"cannot read {source}: it is a pipe or a device; give the path of a regular file")
+
+
+@contextmanager
+def refusing(path: str | os.PathLike[str], what: str) -> Iterator[None]:
+    """Raise CheckpointError, with the file and the reason, where the content of a file is not ``what`` it must be."""
+    try:
+        yield
+    except CheckpointError:
+        raise
+    except (KeyError, TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise CheckpointError(
+            f"{path} does not hold {what} this version can read: {shortened(error)}. Save it again, or get another copy"
+        ) from error
+
+
+def shortened(error: Exception) -> str:
+    """Return the message of an error, of which a damaged file may have made a very long one."""
+    message = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+    return message if len(message) <= LONGEST_REASON else message[:LONGEST_REASON] + " ..."
 
 
 def with_prefix(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

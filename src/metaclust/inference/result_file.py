@@ -8,8 +8,12 @@ from dataclasses import asdict
 from typing import Any
 
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
-from metaclust._util.tensors import CheckpointError, read_tensors, write_tensors
+from metaclust._util import schema
+from metaclust._util.devices import choose_device
+from metaclust._util.tensors import read_tensors, refusing, with_prefix, write_tensors
 from metaclust.estimator import MetaClusterer
 from metaclust.inference.result import Clustering, Start
 from metaclust.mixture.components import Components
@@ -17,6 +21,18 @@ from metaclust.model.checkpoint import model_from, model_header
 
 ARRAYS = ("labels", "confidence", "representations")
 COMPONENTS = ("weights", "means", "precisions", "offsets")
+FIELDS: dict[str, schema.Check] = {
+    "bound": schema.number(),
+    "starts": schema.list_of(schema.mapping),
+    "threshold": schema.number(0, 1),
+    "about": schema.mapping,
+}
+MODEL = {"model": schema.optional(schema.mapping)}
+START = {"clusters": schema.whole(1), "bound": schema.number()}
+ROUNDING = 1e-6
+"""By how much a probability may exceed one."""
+LARGEST_MEAN, LARGEST_PRECISION = 1e38, 1e100
+"""Such that the squared distance of a row, times a precision, is still a number."""
 
 
 def save_clustering(clustering: Clustering, path: str | os.PathLike[str]) -> None:
@@ -41,18 +57,32 @@ def save_clustering(clustering: Clustering, path: str | os.PathLike[str]) -> Non
 
 def load_clustering(path: str | os.PathLike[str], device: str = "auto") -> Clustering:
     """Read a clustering that :func:`save_clustering` wrote; it does not include the rows themselves."""
+    place = choose_device(device)
     tensors, header = read_tensors(path, "clustering")
-    weights = {name.removeprefix("model."): tensors[name] for name in tensors if name.startswith("model.")}
-    try:
+    with refusing(path, "a clustering"):
+        weights = with_prefix(tensors, "model.")
+        arrays = checked_arrays({name: value for name, value in tensors.items() if not name.startswith("model.")})
+        rows, width = arrays["representations"].shape
+        names = schema.list_of(schema.text, rows)
+        required = {"ids": names, "bound": schema.number(), "threshold": schema.number(0, 1), "about": schema.mapping}
+        required["starts"] = schema.list_of(schema.mapping)
+        schema.fields(
+            header, {**required, "categories": schema.optional(names)}, {"model": schema.optional(schema.mapping)}
+        )
+        for start in header["starts"]:
+            schema.fields(start, START, {"score": schema.optional(schema.number())}, "starts")
         model = None
         if header.get("model") is not None:
-            model = MetaClusterer.of(*model_from(weights, header["model"], None, device), device)
+            model = MetaClusterer.of(*model_from(weights, header["model"], None, place), device)
+            if (own := model.model_.config.representation) != width:
+                raise ValueError(f"its representations have {width} columns, but those of its model have {own}")
+        else:
+            schema.check_names(weights, ())
         return Clustering(
-            labels=tensors["labels"].numpy(),
-            # Files of format 1 may hold all probabilities instead.
-            confidence=(tensors["confidence"] if "confidence" in tensors else tensors["probabilities"].amax(1)).numpy(),
-            representations=tensors["representations"].numpy(),
-            components=Components(**{name: tensors[name].numpy() for name in COMPONENTS}),
+            labels=arrays["labels"],
+            confidence=arrays["confidence"],
+            representations=arrays["representations"],
+            components=Components(**{name: arrays[name] for name in COMPONENTS}),
             bound=float(header["bound"]),
             starts=tuple(Start(**start) for start in header["starts"]),
             ids=header["ids"],
@@ -61,5 +91,27 @@ def load_clustering(path: str | os.PathLike[str], device: str = "auto") -> Clust
             about=header["about"],
             model=model,
         )
-    except (KeyError, TypeError, ValueError, RuntimeError) as error:
-        raise CheckpointError(f"{path} does not hold a clustering this version can read: {error}") from error
+
+
+def checked_arrays(tensors: dict[str, Tensor]) -> dict[str, NDArray[Any]]:
+    """Return the arrays of a clustering, if their shapes agree and their values are in range."""
+    schema.check_names(tensors.keys() | {"confidence"}, {*ARRAYS, *COMPONENTS, *({"probabilities"} & tensors.keys())})
+    if (means := tensors["means"]).ndim != 2 or 0 in means.shape:
+        raise ValueError(f"means has shape {tuple(means.shape)}: it must be (clusters, columns), at least one of each")
+    (clusters, width), rows = means.shape, len(tensors["labels"]) if tensors["labels"].ndim else 0
+    if "confidence" not in tensors:
+        # Files of format 1 may hold all probabilities instead.
+        probabilities = schema.tensor(tensors, "probabilities", (rows, clusters), 0, 1 + ROUNDING)
+        tensors = {**tensors, "confidence": probabilities.amax(1)}
+    axes = tensors["precisions"].ndim - 1
+    precisions = schema.tensor(
+        tensors, "precisions", (clusters, *[width] * min(max(axes, 0), 2)), -LARGEST_PRECISION, LARGEST_PRECISION
+    )
+    schema.check_range("precisions", precisions if axes < 2 else precisions.diagonal(dim1=-2, dim2=-1), 0)
+    schema.tensor(tensors, "labels", (rows,), 0, clusters - 1, dtypes=(torch.int64,))
+    schema.tensor(tensors, "confidence", (rows,), 0, 1 + ROUNDING)
+    schema.tensor(tensors, "representations", (rows, width))
+    schema.tensor(tensors, "weights", (clusters,), 0, 1 + ROUNDING)
+    schema.tensor(tensors, "means", (clusters, width), -LARGEST_MEAN, LARGEST_MEAN)
+    schema.tensor(tensors, "offsets", (clusters,), -LARGEST_PRECISION, LARGEST_PRECISION)
+    return {name: tensors[name].numpy() for name in (*ARRAYS, *COMPONENTS)}

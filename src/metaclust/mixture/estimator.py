@@ -29,7 +29,7 @@ from metaclust.mixture.prior import Prior
 from metaclust.mixture.rows import FitRows, StreamRows
 from metaclust.mixture.seeding import Init
 from metaclust.mixture.settings import check_mixture_settings, checked_weights, settings_as_json, start_means
-from metaclust.mixture.state import FitState, load_state, save_state
+from metaclust.mixture.state import FitState, load_state, resuming, save_state
 from metaclust.mixture.step import score_weights
 from metaclust.mixture.sticks import expected_weights
 from metaclust.mixture.streaming import BlockMixture, BlockPosterior
@@ -192,6 +192,7 @@ class InfiniteGaussianMixture(DensityMixin, BaseEstimator):  # type: ignore[misc
                 f"state={str(state)!r} holds a fit already: pass resume=True to resume it, or another path"
             )
         reached = None if state is None else load_state(state, settings, kind)
+        resumed = None if reached is None else state
         if reached is None:
             reached = FitState(
                 rows.survey(SAMPLE, int(self.seed), "covariance" if kind.precision_axes == 2 else "variances")
@@ -210,8 +211,9 @@ class InfiniteGaussianMixture(DensityMixin, BaseEstimator):  # type: ignore[misc
         )
         check_spread(seen, rows.name)
         save(reached)
-        mixture = self._mixture(seen, self._map if warm else Map(seen.mean, kind.scale(seen.covariance)))
-        with rows.progress(seen.rows, self.progress) as progress:
+        with resuming(resumed):
+            mixture = self._mixture(seen, self._map if warm else Map(seen.mean, kind.scale(seen.covariance)))
+        with resuming(resumed), rows.progress(seen.rows, self.progress) as progress:
             passes = rows.passes(mixture, width, progress)
             phase = (lambda name: None) if progress is None else progress.phase
             refine = BlockRefinement(int(self.max_iter), float(self.tol))

@@ -10,10 +10,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from metaclust._util import schema
 from metaclust._util.devices import choose_device
-from metaclust._util.tensors import CheckpointError, read_tensors, versions, write_tensors
+from metaclust._util.tensors import CheckpointError, read_tensors, refusing, versions, write_tensors
 from metaclust.model.clustering_model import ClusteringModel
 from metaclust.model.config import ModelConfig
+from metaclust.model.weights import check_weights, common_dtype
+
+DESCRIBED = {
+    "config": schema.mapping,
+    "categories": schema.list_of(schema.text),
+    "input": schema.mapping,
+    "versions": schema.mapping,
+}
 
 
 @dataclass(frozen=True)
@@ -83,25 +92,43 @@ def load_model(
     CheckpointError
         If the file is not a model that this version can read.
     """
+    place = choose_device(device)
     tensors, header = read_tensors(path, "model")
     if header.get("custom_encoder") and encoder is None:
         raise CheckpointError(
             f"{path} was trained with a custom encoder, whose code is not in the file: pass such a module as "
             "`encoder`; its weights are loaded"
         )
-    try:
-        return model_from(tensors, header, encoder, device)
-    except (KeyError, TypeError, RuntimeError, ValueError) as error:
-        raise CheckpointError(f"{path} does not hold a model this version can read: {error}") from error
+    with refusing(path, "a model"):
+        return model_from(tensors, header, encoder, place)
 
 
 def model_from(
-    tensors: dict[str, Tensor], header: dict[str, Any], encoder: nn.Module | None, device: str | torch.device
+    tensors: dict[str, Tensor], header: Any, encoder: nn.Module | None, device: torch.device
 ) -> tuple[ClusteringModel, Description]:
-    """Build the model from the weights and the header of a file."""
-    model = ClusteringModel(ModelConfig.from_dict(header["config"]), encoder)
-    for dtype in {tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()}:
-        model.to(dtype)
+    """Build the model from the weights and the header of a file.
+
+    What the header says of sizes is compared with the tensors before any memory is taken for it.
+    """
+    schema.fields(header, DESCRIBED, {"custom_encoder": schema.flag})
+    config = ModelConfig.from_dict(header["config"])
+    with torch.device("meta"):
+        model = ClusteringModel(config, encoder)
+    check_weights(tensors, model.state_dict(), model.custom_encoder)
+    dtype = common_dtype(tensors)
+    for part in model.children():
+        # A user's module has its own memory, and may have more in it than the file has.
+        part.to(dtype) if part is encoder else part.to(dtype).to_empty(device="cpu")
     model.load_state_dict(tensors)
+    model = model.to(device).eval()
+    if encoder is None:
+        check_encoder(model)
     description = Description(header["categories"], header["input"], header["versions"])
-    return model.to(choose_device(device)).eval(), description
+    return model, description
+
+
+def check_encoder(model: ClusteringModel) -> None:
+    """Raise ValueError if the weights, finite as they are, have no finite representation for a row of zeros."""
+    row = torch.zeros(1, *model.config.input_shape, dtype=model.weight_dtype)
+    if not bool(model.transform(row).isfinite().all()):
+        raise ValueError("its weights are so large that even a row of zeros has no finite representation")

@@ -8,11 +8,36 @@ from typing import Any, Literal
 import numpy as np
 
 from metaclust._util.checks import check_choices
+from metaclust._util.schema import Check, flag, list_of, number, one_of, optional, text, whole
+from metaclust._util.schema import fields as checked_fields
 from metaclust.mixture import component_family
 from metaclust.mixture.families import MeanCovariance
 from metaclust.model.encoders import ENCODERS
 
 Preset = Literal["default", "paper"]
+MOST_CLUSTERS = 100_000
+"""The largest number of clusters that a model or a setting may ask for."""
+MOST_STEPS = 100_000
+"""The largest number of steps of inference of a model."""
+LARGEST_LAYER = 2**24
+"""The largest number of units of a layer."""
+MOST = {"max_clusters": MOST_CLUSTERS, "steps": MOST_STEPS}
+SIZES = ("representation", "max_clusters", "steps", "hidden", "task_hidden", "filters")
+SAVED: dict[str, Check] = {
+    "input_shape": list_of(whole(1)),
+    **{name: whole(1, MOST.get(name, LARGEST_LAYER)) for name in SIZES},
+    **dict.fromkeys(("strided", "unit", "learn_prior", "learned_start", "choice"), flag),
+    "dropout": number(0, 1),
+    "shift": number(0, 0.5),
+    "alpha": number(1e-12, 1e12),
+    "effective_rows": optional(number(1e-6, 1e12)),
+    "mean_covariance": one_of("unit", "optimal"),
+    "components": text,
+    "inference": one_of("vb", "em"),
+    "initial": one_of("network", "random"),
+    "encoder": text,
+}
+"""What the settings in a file must be, one by one; the sizes among them are then compared with the file's tensors."""
 
 
 @dataclass(frozen=True)
@@ -97,10 +122,12 @@ class ModelConfig:
                 f"input_shape={self.input_shape}: give (n_features,) for vectors, (channels, height, width) for images"
             )
         object.__setattr__(self, "input_shape", tuple(int(size) for size in self.input_shape))
-        for name in ("representation", "max_clusters", "steps", "hidden", "task_hidden", "filters"):
+        for name in SIZES:
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise ValueError(f"{name}={value!r}: it must be a whole number of 1 or more")
+            if value > (most := MOST.get(name, LARGEST_LAYER)):
+                raise ValueError(f"{name}={value!r}: it must be at most {most:,}")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout={self.dropout!r}: it must be at least 0 and below 1")
         if not 0 <= self.shift < 0.5:
@@ -144,9 +171,11 @@ class ModelConfig:
     @classmethod
     def from_dict(cls, settings: dict[str, Any]) -> ModelConfig:
         """Return the configuration that :meth:`to_dict` described."""
+        checked_fields(settings, {}, name="config")
         unknown = sorted(set(settings) - {field.name for field in fields(cls)})
         if unknown:
             raise ValueError(f"unknown model settings {unknown}: the file was written by a newer metaclust")
+        checked_fields(settings, {"input_shape": SAVED["input_shape"]}, SAVED, "config")
         # Files of format 1 may lack `task_hidden`: all networks have `hidden` units then.
         defaults = {"task_hidden": settings["hidden"]} if "hidden" in settings else {}
         return cls(**{**defaults, **settings, "input_shape": tuple(settings["input_shape"])})

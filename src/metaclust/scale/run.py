@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from metaclust._util.progress import RowsBar
 from metaclust.estimator import MetaClusterer, warn_if_all_are_used
-from metaclust.inference.cluster import Hooks, find_clusters
+from metaclust.inference.cluster import SAMPLE_ROWS, Hooks, find_clusters
 from metaclust.mixture.components import Components
 from metaclust.mixture.estimator import InfiniteGaussianMixture
 from metaclust.mixture.families import FAMILIES
@@ -240,7 +240,7 @@ def search_with_model(
     def save(state: FitState) -> None:
         save_state(folder.state, state, settings)
 
-    state = load_state(folder.state, settings, FAMILIES[model.config.components])
+    state = load_state(folder.state, settings, FAMILIES[model.config.components], SAMPLE_ROWS)
     found = find_clusters(model, rows, search, count, Hooks(state, save, rows.report))
     warn_if_all_are_used(len(found.components.weights), search.max_clusters, rows.count)
     return ComponentLabels(found.components), found.bound, found.passes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -12,10 +13,27 @@ from typing import Any, TextIO
 import torch
 from torch import Tensor
 
+from metaclust._util import schema
 from metaclust._util.distributed import ALONE, Processes
 from metaclust._util.files import write_text
-from metaclust._util.tensors import CheckpointError, read_tensors, with_prefix, write_tensors
+from metaclust._util.tensors import CheckpointError, read_tensors, refusing, with_prefix, write_tensors
 from metaclust.model.clustering_model import ClusteringModel
+from metaclust.model.weights import check_weights
+
+SCORE = schema.number()
+RUN: dict[str, schema.Check] = {
+    "step": schema.whole(),
+    "proto_start": schema.optional(SCORE),
+    "best": SCORE,
+    "best_step": schema.whole(-1),
+    "last": schema.optional(SCORE),
+    "stale": schema.whole(),
+    "seconds": schema.number(0),
+    "finished": schema.flag,
+    "validations": schema.list_of(schema.list_of(schema.number())),
+}
+FIELDS = {"settings": schema.mapping, "groups": schema.list_of(schema.mapping), "run": schema.mapping}
+MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 
 
 @dataclass
@@ -87,27 +105,27 @@ class RunFolder:
     def _restore(self, model: ClusteringModel, optimizer: torch.optim.Optimizer, best: dict[str, Tensor]) -> Run:
         """Restore the model, optimizer and best weights from the checkpoint; return the state of the run."""
         tensors, header = read_tensors(self.checkpoint, "run")
-        saved, current = flattened(header["settings"]), flattened(self.settings)
+        with refusing(self.checkpoint, "a run"):
+            schema.fields(header, FIELDS)
+            saved, current = flattened(header["settings"]), flattened(self.settings)
         changed = sorted(name for name in saved.keys() | current.keys() if saved.get(name) != current.get(name))
         if changed:
             raise CheckpointError(
-                f"{self.checkpoint} belongs to a run with other settings ({', '.join(changed)}): resume with the same "
-                "settings, or train into another folder"
+                f"{self.checkpoint} belongs to a run with other settings ({schema.some(changed)}): resume with the "
+                "same settings, or train into another folder"
             )
-        model.load_state_dict(with_prefix(tensors, "model."))
-        best.update(with_prefix(tensors, "best."))
-        weights = [weight for group in optimizer.param_groups for weight in group["params"]]
-        moments: dict[int, dict[str, Tensor]] = {}
-        for name, value in with_prefix(tensors, "optimizer.").items():
-            index, key = name.split(".")
-            weight = weights[int(index)]
-            if value.shape == weight.shape:
-                # In the memory format of the weight, which may be channels-last: fused Adam relies on equal layouts.
-                value = torch.empty_like(weight, device=value.device, dtype=value.dtype).copy_(value)
-            moments.setdefault(int(index), {})[key] = value
-        optimizer.load_state_dict({"state": moments, "param_groups": header["groups"]})
-        validations = [(step, ari) for step, ari in header["run"]["validations"]]
-        return Run(**{**header["run"], "validations": validations})
+        with refusing(self.checkpoint, "a run"):
+            state = run_from(header["run"])
+            weights = {name: with_prefix(tensors, f"{name}.") for name in ("model", "best")}
+            for one in weights.values():
+                check_weights(one, model.state_dict(), model.custom_encoder)
+            moments = moments_from(with_prefix(tensors, "optimizer."), optimizer)
+            groups = groups_from(header["groups"], optimizer)
+            # Nothing is changed before all of the file has been checked.
+            model.load_state_dict(weights["model"])
+            best.update(weights["best"])
+            optimizer.load_state_dict({"state": moments, "param_groups": groups})
+        return state
 
     def save(
         self, model: ClusteringModel, optimizer: torch.optim.Optimizer, best: dict[str, Tensor], state: Run
@@ -136,10 +154,12 @@ class RunFolder:
         for line in self.metrics.read_text(encoding="utf-8").splitlines():
             try:
                 record = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
-            repeated = record["phase"] == "proto-start" and state.proto_start is None
-            if record["step"] <= state.step and not repeated:
+            if not isinstance(record, dict) or not isinstance(step := record.get("step"), int):
+                continue
+            repeated = record.get("phase") == "proto-start" and state.proto_start is None
+            if step <= state.step and not repeated:
                 kept.append(line + "\n")
         write_text(self.metrics, "".join(kept))
 
@@ -154,6 +174,49 @@ class RunFolder:
             self._file = None
 
 
+def run_from(values: dict[str, Any]) -> Run:
+    """Return the state of a run in a file, if its fields are as they must be."""
+    schema.fields(values, RUN, name="run")
+    pairs = [(pair[0], float(pair[1])) for pair in values["validations"] if len(pair) == 2]
+    if len(pairs) != len(values["validations"]) or any(not schema.is_whole(step) for step, _ in pairs):
+        raise ValueError("run.validations: it must be a list of pairs, a step and its ARI")
+    return Run(**{**{name: values[name] for name in RUN}, "validations": pairs})
+
+
+def moments_from(tensors: dict[str, Tensor], optimizer: torch.optim.Optimizer) -> dict[int, dict[str, Tensor]]:
+    """Return the moments of each weight in a file, if they fit the weights."""
+    weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+    numbers = sorted({name.split(".")[0] for name in tensors})
+    schema.check_names(tensors, {f"{number}.{key}" for number in numbers for key in MOMENTS})
+    schema.check_names(set(numbers) | {str(place) for place in range(len(weights))}, map(str, range(len(weights))))
+    moments: dict[int, dict[str, Tensor]] = {}
+    for number in numbers:
+        weight = weights[int(number)]
+        step = schema.tensor(tensors, f"{number}.step", (), 0, dtypes=(torch.float32,))
+        moments[int(number)] = {"step": step}
+        for key in MOMENTS[1:]:
+            low = 0.0 if key == "exp_avg_sq" else -math.inf
+            value = schema.tensor(tensors, f"{number}.{key}", tuple(weight.shape), low, dtypes=(weight.dtype,))
+            # In the memory format of the weight, which may be channels-last: fused Adam relies on equal layouts.
+            moments[int(number)][key] = torch.empty_like(weight, device=value.device).copy_(value)
+    return moments
+
+
+def groups_from(groups: list[Any], optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
+    """Return the settings of the optimizer in a file: only the learning rate may differ from the optimizer's own."""
+    own = json.loads(json.dumps(optimizer.state_dict()["param_groups"]))
+    if len(groups) != len(own):
+        raise ValueError(f"groups: it holds {len(groups)} groups of weights, where {len(own)} are expected")
+    for group, expected in zip(groups, own, strict=True):
+        schema.fields(group, {"lr": schema.number(0, 1e6)}, name="groups")
+        names = (group.keys() | expected.keys()) - {"lr"}
+        wrong = sorted(name for name in names if group.get(name) != expected.get(name))
+        if wrong:
+            raise ValueError(f"groups: {schema.some(wrong)} are not those of this run")
+    return [{**expected, "lr": group["lr"]} for group, expected in zip(groups, own, strict=True)]
+
+
 def flattened(settings: dict[str, Any]) -> dict[str, Any]:
     """Return nested settings with dotted names: {"training": {"seed": 0}} becomes {"training.seed": 0}."""
+    schema.fields(settings, dict.fromkeys(settings, schema.mapping), name="settings")
     return {f"{group}.{name}": value for group, values in settings.items() for name, value in values.items()}

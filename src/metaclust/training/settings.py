@@ -8,8 +8,30 @@ from typing import Any
 import numpy as np
 
 from metaclust._util.checks import check_choices, check_count, check_seed
+from metaclust._util.schema import LARGEST_WHOLE, Check, flag, list_of, number, one_of, optional, text, whole
+from metaclust.model.config import MOST_CLUSTERS
 from metaclust.model.encoders import ENCODERS
 from metaclust.training.config import TrainingConfig
+
+MOST_RESTARTS = 1000
+"""The largest number of starts that a setting may ask for."""
+MOST = {"max_clusters": MOST_CLUSTERS, "restarts": MOST_RESTARTS, "min_cluster_size": 1_000_000}
+SAVED_SETTINGS: dict[str, Check] = {
+    **{name: whole(1) for name in ("max_clusters", "min_cluster_size", "choice_tasks")},
+    "restarts": optional(whole(1)),
+    **{name: optional(whole()) for name in ("pretrain_steps", "steps")},
+    "task_rows": list_of(whole(1), 2),
+    **{name: number(0, 1) for name in ("confidence", "validation")},
+    "augment": one_of("auto", "turn", True, False),
+    "scaling": one_of("auto", "standard", "none"),
+    **dict.fromkeys(("text", "preset", "encoder", "choose", "components", "device"), text),
+    "embedding_model": optional(text),
+    "representation": optional(whole(1)),
+    "dropout": optional(number(0, 1)),
+    "progress": flag,
+    "seed": whole(0, LARGEST_WHOLE),
+}
+"""The types and ranges of the settings in a model file, besides what :func:`check_settings` asks of all settings."""
 
 
 def check_settings(settings: Mapping[str, Any]) -> None:
@@ -18,6 +40,9 @@ def check_settings(settings: Mapping[str, Any]) -> None:
         check_count(name, settings[name])
     if settings["restarts"] is not None:
         check_count("restarts", settings["restarts"])
+    for name, most in MOST.items():
+        if settings[name] is not None and settings[name] > most:
+            raise ValueError(f"{name}={settings[name]!r}: it must be at most {most:,}")
     for name in ("pretrain_steps", "steps"):
         if settings[name] is not None:
             TrainingConfig(**{name: settings[name]})

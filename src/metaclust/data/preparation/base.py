@@ -70,6 +70,19 @@ def is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
+def are_strings(values: object) -> bool:
+    return isinstance(values, tuple) and all(isinstance(value, str) for value in values)
+
+
+def are_numbers(values: object, length: int, low: float, high: float) -> bool:
+    """Return whether this is a tuple of so many numbers from ``low`` to ``high``."""
+    return (
+        isinstance(values, tuple)
+        and len(values) == length
+        and all(isinstance(value, int | float) and low <= value <= high for value in values)
+    )
+
+
 def short_repr(preparation: Any) -> str:
     """Return one short line, whatever the number of columns or words."""
     shown = []

@@ -20,7 +20,7 @@ from torch import Tensor
 from metaclust._util.devices import choose_device
 from metaclust._util.progress import Waiting
 from metaclust.data.kinds import Kind
-from metaclust.data.preparation.base import Options, is_count, require, short_repr, values_of
+from metaclust.data.preparation.base import Options, are_strings, is_count, require, short_repr, values_of
 from metaclust.data.preparation.model_folder import (
     checked_model,
     hub_model,
@@ -57,6 +57,7 @@ class EmbeddingPreparation:
         require(isinstance(self.model, str) and self.model != "", "model", self.model)
         require(isinstance(self.fingerprint, str), "fingerprint", self.fingerprint)
         require(is_count(self.width), "width", self.width)
+        require(are_strings(self.columns), "columns", self.columns)
         require(isinstance(self.scaled, bool), "scaled", self.scaled)
 
     @classmethod

@@ -28,7 +28,7 @@ class ImagePreparation:
     __repr__ = short_repr
 
     def __post_init__(self) -> None:
-        require(self.channels in (1, 3), "channels", self.channels)
+        require(is_count(self.channels) and self.channels in (1, 3), "channels", self.channels)
         require(is_count(self.height), "height", self.height)
         require(is_count(self.width), "width", self.width)
         require(self.fit in ("stretch", "crop", "pad"), "fit", self.fit)

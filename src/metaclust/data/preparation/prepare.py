@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from dataclasses import asdict, fields
 from typing import Any
 
@@ -99,12 +100,13 @@ def preparation_from(description: dict[str, Any]) -> Preparation:
     settings = dict(description)
     name = settings.pop("preparation", None)
     if not isinstance(name, str) or name not in PREPARATIONS:
-        raise DataError(f"the model file does not say how its rows were prepared (preparation={name!r})")
+        raise DataError(f"the model file does not say how its rows were prepared (preparation={reprlib.repr(name)})")
     cls = PREPARATIONS[name]
     unknown = sorted(set(settings) - {field.name for field in fields(cls)})
     if unknown:
         raise DataError(
-            f"unknown settings {unknown} of preparation {name!r}: the file was written by a newer metaclust"
+            f"unknown settings {reprlib.repr(unknown)} of preparation {name!r}: the file was written by a newer "
+            "metaclust"
         )
     frozen = {key: tuple(value) if isinstance(value, list) else value for key, value in settings.items()}
     try:

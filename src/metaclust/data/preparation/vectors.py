@@ -23,12 +23,23 @@ from metaclust.data.extremes import (
     row_with_id,
 )
 from metaclust.data.kinds import Kind
-from metaclust.data.preparation.base import Options, Scaling, is_count, require, short_repr, values_of
+from metaclust.data.preparation.base import (
+    Options,
+    Scaling,
+    are_numbers,
+    are_strings,
+    is_count,
+    require,
+    short_repr,
+    values_of,
+)
 from metaclust.data.rows import DataError, DataWarning, Rows, listed
 from metaclust.data.sparse import SparseRows, of_unit_length
 
 BLOCK = 16_384
 """Rows that are in float64 at a time."""
+LARGEST = 1e100
+"""The largest mean or standard deviation of a column; the smallest standard deviation is its inverse."""
 
 
 @dataclass(frozen=True)
@@ -49,11 +60,11 @@ class VectorPreparation:
 
     def __post_init__(self) -> None:
         require(is_count(self.width), "width", self.width)
-        require(len(self.columns) in (0, self.width), "columns", self.columns)
-        for name in ("mean", "scale"):
+        require(are_strings(self.columns) and len(self.columns) in (0, self.width), "columns", self.columns)
+        for name, low in (("mean", -LARGEST), ("scale", 1 / LARGEST)):
             values = getattr(self, name)
-            require(values is None or (len(values) == self.width and bool(np.isfinite(values).all())), name, values)
-        require(self.scale is None or min(self.scale) > 0, "scale", self.scale)
+            require(values is None or are_numbers(values, self.width, low, LARGEST), name, values)
+        require(isinstance(self.fill, bool), "fill", self.fill)
         require(self.mean is not None or (self.scale is None and not self.fill), "mean", self.mean)
 
     @classmethod

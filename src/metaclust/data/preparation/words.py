@@ -9,10 +9,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from metaclust.data.kinds import Kind
-from metaclust.data.preparation.base import Options, require, short_repr, values_of
+from metaclust.data.preparation.base import Options, are_numbers, are_strings, require, short_repr, values_of
 from metaclust.data.preparation.vocabulary import Words, find_words
 from metaclust.data.rows import Rows
 from metaclust.data.sparse import SparseRows
+
+LARGEST_IDF = 1e6
+"""The logarithm of a number of documents is far below."""
 
 
 @dataclass(frozen=True)
@@ -28,9 +31,10 @@ class WordPreparation:
     __repr__ = short_repr
 
     def __post_init__(self) -> None:
-        strings = isinstance(self.vocabulary, tuple) and all(isinstance(word, str) for word in self.vocabulary)
-        require(strings and len(set(self.vocabulary)) == len(self.vocabulary) > 0, "vocabulary", self.vocabulary)
-        require(self.idf is None or len(self.idf) == len(self.vocabulary), "idf", self.idf)
+        words = self.vocabulary
+        require(are_strings(words) and len(set(words)) == len(words) > 0, "vocabulary", words)
+        require(self.idf is None or are_numbers(self.idf, len(words), 0, LARGEST_IDF), "idf", self.idf)
+        require(are_strings(self.columns), "columns", self.columns)
 
     @classmethod
     def from_rows(cls, rows: Rows, options: Options) -> tuple[WordPreparation, Rows]:
