@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
+from metaclust._util.terminal import printable
 from metaclust.cli.data import data
 from metaclust.cli.options import (
     AsJson,
@@ -19,6 +20,7 @@ from metaclust.cli.options import (
     Device,
     Force,
     Label,
+    MaxBytes,
     MaxClusters,
     Missing,
     ModelPath,
@@ -79,6 +81,7 @@ def train(
     ] = None,
     missing: Missing = "error",
     skip_broken: SkipBroken = False,
+    max_bytes: MaxBytes = None,
     size: Annotated[int | None, typer.Option(help="Side of the images in pixels.", show_default=False)] = None,
     text_as: Annotated[
         str | None,
@@ -112,7 +115,7 @@ def train(
     from metaclust.cli.commands import train_model
 
     reading = {"label": label, "kind": kind, "text": text_column, "columns": comma_separated(columns), "size": size}
-    reading |= {"missing": missing, "on_error": "skip" if skip_broken else None}
+    reading |= {"missing": missing, "on_error": "skip" if skip_broken else None, "max_bytes": max_bytes}
     settings = {
         "max_clusters": max_clusters,
         "encoder": encoder,
@@ -154,6 +157,12 @@ def cluster(
             help="Table of clusters to write: .csv, .jsonl or .parquet; with --engine a folder.", show_default=False
         ),
     ] = None,
+    raw_cells: Annotated[
+        bool,
+        typer.Option(
+            "--raw-cells", help="Write text to .csv as it is, also where a spreadsheet would run it as a formula."
+        ),
+    ] = False,
     report: Annotated[Path | None, typer.Option(help="HTML report to write.", show_default=False)] = None,
     save: Annotated[
         Path | None, typer.Option(help="Clustering file to write, to assign further rows.", show_default=False)
@@ -172,6 +181,7 @@ def cluster(
     label: Label = None,
     missing: Missing = "error",
     skip_broken: SkipBroken = False,
+    max_bytes: MaxBytes = None,
     seed: Seed = None,
     device: Device = "auto",
     engine: Annotated[
@@ -220,9 +230,11 @@ def cluster(
     if engine is None:
         refuse(sharded, "applies to shards only: add --engine, or omit it")
         reading = {"label": label, "missing": missing, "on_error": "skip" if skip_broken else None}
-        facts = cluster_data(trained, data, reading, Outputs(out, report, save, force))
+        outputs = Outputs(out, report, save, force, raw_cells)
+        facts = cluster_data(trained, data, reading | {"max_bytes": max_bytes}, outputs)
     else:
         others = {"report": report, "save": save, "confidence": confidence, "label": label, "skip_broken": skip_broken}
+        others |= {"max_bytes": max_bytes, "raw_cells": raw_cells}
         refuse(
             others | {"missing": None if missing == "error" else missing},
             "does not apply to shards: omit it, or --engine",
@@ -244,6 +256,7 @@ def evaluate(
     max_clusters: MaxClusters = None,
     missing: Missing = "error",
     skip_broken: SkipBroken = False,
+    max_bytes: MaxBytes = None,
     seed: Seed = None,
     device: Device = "auto",
     quiet: Quiet = False,
@@ -253,7 +266,7 @@ def evaluate(
     from metaclust.cli.commands import TrainedModel, evaluate_model
 
     trained = TrainedModel(model, {"seed": seed, "progress": not quiet}, max_clusters, device)
-    reading = {"label": label, "missing": missing, "on_error": "skip" if skip_broken else None}
+    reading = {"label": label, "missing": missing, "on_error": "skip" if skip_broken else None, "max_bytes": max_bytes}
     show(evaluate_model(trained, data, reading, tasks), as_json)
 
 
@@ -347,13 +360,13 @@ def show(facts: dict[str, Any], as_json: bool) -> None:
     width = max(len(key) for key in facts) + 2
     for key, value in facts.items():
         shown = f"{value:.3f}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else value
-        typer.echo(f"{key:{width}}{', '.join(map(str, shown)) if isinstance(shown, list) else shown}")
+        typer.echo(f"{key:{width}}{printable(', '.join(map(str, shown)) if isinstance(shown, list) else shown)}")
 
 
 def show_warning(message: Warning | str, *_: object, **__: object) -> None:
     """Print a warning as one line without source code; of several processes, only the first prints it."""
     if os.environ.get("RANK", "0") == "0":
-        typer.secho(f"metaclust: {message}", fg=typer.colors.YELLOW, err=True)
+        typer.secho(f"metaclust: {printable(message)}", fg=typer.colors.YELLOW, err=True)
 
 
 def main() -> None:
@@ -364,5 +377,5 @@ def main() -> None:
             app()
         except (ValueError, TypeError, OSError, ImportError, FloatingPointError) as error:
             which = "" if int(os.environ.get("WORLD_SIZE", "1")) == 1 else f" (process {os.environ.get('RANK')})"
-            typer.secho(f"metaclust{which}: {error}", fg=typer.colors.RED, err=True)
+            typer.secho(f"metaclust{which}: {printable(error)}", fg=typer.colors.RED, err=True)
             raise SystemExit(2) from None

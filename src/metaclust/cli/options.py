@@ -28,6 +28,13 @@ Label = Annotated[
 ]
 Missing = Annotated[str, typer.Option(help="How to treat rows with missing values: error, drop or mean (numbers).")]
 SkipBroken = Annotated[bool, typer.Option("--skip-broken", help="Skip images that cannot be read.")]
+MaxBytes = Annotated[
+    int | None,
+    typer.Option(
+        help="Most bytes of data to read, decompressed; by default half of the memory and 200 times the file.",
+        show_default=False,
+    ),
+]
 MaxClusters = Annotated[
     int | None,
     typer.Option(help="Largest number of clusters; by default that of the model.", show_default=False),

@@ -69,12 +69,10 @@ def rows_from_table(
     if label in (columns.text, *(columns.vector or ())):
         label = columns.label
     ids = columns.ids or unique_ids(table, label)
-    named = (columns.text, *(columns.vector or ()))
+    named = {columns.text, *(columns.vector or ())}
     free = [n for n in table if n not in (label, ids) and (n in named or n.strip().lower() not in ID_NAMES)]
     found, used = choose_columns(table, free, columns, kind, source)
-    numbers = (
-        [str(i) for i in range(frame.height)] if ids is None else table[ids].cast(pl.String).fill_null("").to_list()
-    )
+    numbers = [str(i) for i in range(frame.height)] if ids is None else strings_of(table[ids], ids, source, "id")
     known = None if label is None else label_names(table[label], label, source)
     reading = replace(
         reading,
@@ -83,7 +81,7 @@ def rows_from_table(
         unlabelled={} if known is None else unlabelled_rows(known, str(label), reading),
     )
     if found == "text":
-        return text_rows(table[used[0]].cast(pl.String).to_list(), numbers, known, reading)
+        return text_rows(strings_of(table[used[0]], used[0], source, "text"), numbers, known, reading)
     names, cells = number_table(table, used, source, columns.remedy())
     return vector_rows(cells, numbers, known, replace(reading, columns=tuple(names)))
 
@@ -99,7 +97,8 @@ def column_notes(
         notes.append(f"labels from column {label!r}")
     if ids is not None:
         notes.append(f"ids from column {ids!r}")
-    if unused := [name for name in every if name not in (label, ids, *used)]:
+    taken = {label, ids, *used}
+    if unused := [name for name in every if name not in taken]:
         notes.append(f"not used: {listed(unused)}")
     return tuple(notes)
 
@@ -123,7 +122,8 @@ def choose_columns(
                 f"{source} has no numeric column besides labels and ids: its columns are {listed(free, 20)}"
             )
         return "vectors", numeric
-    strings = [name for name in free if table[name].dtype == pl.String and name not in numeric]
+    among_numbers = set(numeric)
+    strings = [name for name in free if table[name].dtype == pl.String and name not in among_numbers]
     text = None
     if first_of(TEXT_NAMES, strings) or any(mean_words(table[name]) >= WORDS for name in strings) or not numeric:
         text = text_column(table, free, columns.usual_text, source)
@@ -173,14 +173,23 @@ def unique_ids(table: Table, label: str | None) -> str | None:
 
 def label_names(column: pl.Series, name: str, source: str) -> list[str]:
     """Return labels as strings, "" where there is none; whole numbers are written without a decimal point."""
-    if column.dtype.is_nested():
-        raise DataError(f"{source}: the label column {name!r} holds {column.dtype}: give one label a row")
     if column.dtype.is_float():
         column = column.fill_nan(None)
         known = column.drop_nulls()
         if bool((known.is_finite() & (known.abs() < 2**53) & (known % 1 == 0)).all()):
             column = column.cast(pl.Int64)
-    return column.cast(pl.String).fill_null("").to_list()
+    return strings_of(column, name, source, "label")
+
+
+def strings_of(column: pl.Series, name: str, source: str, what: str) -> list[str]:
+    """Return cells as strings, "" for empty ones; DataError where they cannot be written as strings."""
+    wrong = f"{source}: the {what} column {name!r} holds {column.dtype}: give one {what} a row, a string or a number"
+    if column.dtype.is_nested():
+        raise DataError(wrong)
+    try:
+        return column.cast(pl.String).fill_null("").to_list()
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        raise DataError(wrong) from error
 
 
 def unlabelled_rows(labels: list[str], label: str, reading: Reading) -> dict[str, NDArray[np.bool_]]:
