@@ -13,8 +13,16 @@ from numpy.typing import NDArray
 
 from metaclust.data.kinds import Kind
 from metaclust.data.readers.cells import Reading, text_rows, vector_rows
-from metaclust.data.readers.numbers import Table, is_list, is_number, number_table, refuse_written_numbers
-from metaclust.data.rows import DataError, Rows, listed
+from metaclust.data.readers.numbers import (
+    Table,
+    are_numbers,
+    is_list,
+    mean_words,
+    number_table,
+    refuse_written_numbers,
+    shown_type,
+)
+from metaclust.data.rows import DataError, Rows, listed, shown
 
 TEXT_NAMES = ("text", "document", "content", "body", "sentence", "message", "description", "abstract", "title")
 LABEL_NAMES = ("label", "category")
@@ -94,9 +102,9 @@ def column_notes(
         f"{'text' if found == 'text' else 'numbers'} from {'column' if len(used) == 1 else 'columns'} {listed(used)}"
     ]
     if label is not None:
-        notes.append(f"labels from column {label!r}")
+        notes.append(f"labels from column {shown(label)}")
     if ids is not None:
-        notes.append(f"ids from column {ids!r}")
+        notes.append(f"ids from column {shown(ids)}")
     taken = {label, ids, *used}
     if unused := [name for name in every if name not in taken]:
         notes.append(f"not used: {listed(unused)}")
@@ -115,7 +123,9 @@ def choose_columns(
         if not columns.vector:
             raise DataError(f"columns=[]: name at least one of the columns of {source}: {listed(free, 20)}")
         return "vectors", list(columns.vector)
-    numeric = [name for name in free if is_number(table[name])]
+    numeric = [
+        name for name, is_number in zip(free, are_numbers([table[name] for name in free]), strict=True) if is_number
+    ]
     if kind == "vectors":
         if not numeric:
             raise DataError(
@@ -125,10 +135,13 @@ def choose_columns(
     among_numbers = set(numeric)
     strings = [name for name in free if table[name].dtype == pl.String and name not in among_numbers]
     text = None
-    if first_of(TEXT_NAMES, strings) or any(mean_words(table[name]) >= WORDS for name in strings) or not numeric:
+    if (
+        first_of(TEXT_NAMES, strings)
+        or max(mean_words([table[name] for name in strings]), default=0) >= WORDS
+        or not numeric
+    ):
         text = text_column(table, free, columns.usual_text, source)
-    for name in strings if text is None else [text]:
-        refuse_written_numbers(table[name], name, source, columns.remedy(text=True))
+    refuse_written_numbers(table, strings if text is None else [text], source, columns.remedy(text=True))
     return ("vectors", numeric) if text is None else ("text", [text])
 
 
@@ -153,11 +166,8 @@ def text_column(table: Table, free: list[str], usual: str | None, source: str) -
         raise DataError(
             f"{source} has no column of text and none of numbers: its columns are {listed(list(table), 20)}"
         )
-    return max(strings, key=lambda name: mean_words(table[name]))
-
-
-def mean_words(column: pl.Series) -> float:
-    return float(column.head(1000).drop_nulls().str.split(" ").list.len().mean() or 0)  # type: ignore[arg-type]
+    words = mean_words([table[name] for name in strings])
+    return strings[words.index(max(words))]
 
 
 def first_of(names: Sequence[str], among: Sequence[str]) -> str | None:
@@ -183,7 +193,7 @@ def label_names(column: pl.Series, name: str, source: str) -> list[str]:
 
 def strings_of(column: pl.Series, name: str, source: str, what: str) -> list[str]:
     """Return cells as strings, "" for empty ones; DataError where they cannot be written as strings."""
-    wrong = f"{source}: the {what} column {name!r} holds {column.dtype}: give one {what} a row, a string or a number"
+    wrong = f"{source}: the {what} column {shown(name)} holds {shown_type(column)}: give one string or number a row"
     if column.dtype.is_nested():
         raise DataError(wrong)
     try:
@@ -197,8 +207,8 @@ def unlabelled_rows(labels: list[str], label: str, reading: Reading) -> dict[str
     blank = np.array([not name.strip() for name in labels], bool)
     if blank.any() and reading.missing != "drop":
         raise DataError(
-            f"{reading.source}: row {int(blank.argmax())} (counting from 0) has no label in column {label!r} "
+            f"{reading.source}: row {int(blank.argmax())} (counting from 0) has no label in column {shown(label)} "
             f"({int(blank.sum()):,} such rows). {reading.remedy()}, or put rows without a label into a file of their "
             "own"
         )
-    return {f"no label in column {label!r}": blank}
+    return {f"no label in column {shown(label)}": blank}

@@ -18,7 +18,7 @@ from metaclust.data.kinds import Kind
 from metaclust.data.npy_format import opened_npy, read_header, read_values
 from metaclust.data.readers.arrays import rows_from_array
 from metaclust.data.readers.cells import Missing
-from metaclust.data.rows import DataError, DataWarning, Rows, listed
+from metaclust.data.rows import DataError, DataWarning, Rows, listed, shown
 
 VALUE_NAMES = ("X", "x", "data", "values", "images", "embeddings", "features", "texts", "text", "rows")
 LABEL_NAMES = ("y", "label", "labels", "category", "categories", "target")
@@ -59,13 +59,13 @@ def read_npz(
             "'y'"
         )
     labels = None if label is None else arrays[label]
-    notes = [f"rows from array {chosen!r}"]
+    notes = [f"rows from array {shown(chosen)}"]
     if labels is not None:
-        notes.append(f"labels from array {label!r}")
+        notes.append(f"labels from array {shown(label)}")
         meaning = next((name for name in NAMES_OF_LABELS if name in rest and name != chosen), None)
         if meaning is not None and labels.dtype.kind in "iu" and arrays[meaning].dtype.kind == "U":
-            labels = named_labels(labels, arrays[meaning], f"{path.name}: array {label!r}")
-            notes.append(f"their names from array {meaning!r}")
+            labels = named_labels(labels, arrays[meaning], f"{path.name}: array {shown(label)}")
+            notes.append(f"their names from array {shown(meaning)}")
     rows = rows_from_array(
         arrays[chosen], labels, None if ids is None else arrays[ids], kind=kind, missing=missing, source=path.name
     )
@@ -126,14 +126,14 @@ def npz_members(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
     for info in infos:
         name = info.filename.removesuffix(".npy")
         if name in members:
-            raise ValueError(f"it holds several arrays called {name!r}")
+            raise ValueError(f"it holds several arrays called {shown(name)}")
         # Bits 0, 6 and 13: encrypted, strongly encrypted, encrypted headers.
         if info.flag_bits & 0x2041:
-            raise ValueError(f"{name!r} in it is encrypted: save it without a password")
+            raise ValueError(f"{shown(name)} in it is encrypted: save it without a password")
         if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise ValueError(f"{name!r} in it is compressed in a way that numpy does not write")
+            raise ValueError(f"{shown(name)} in it is compressed in a way that numpy does not write")
         if not info.filename.endswith(".npy"):
-            raise ValueError(f"{name!r} in it is not an array")
+            raise ValueError(f"{shown(name)} in it is not an array")
         members[name] = info
     return members
 
@@ -144,4 +144,4 @@ def read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str) ->
         try:
             return read_values(file, read_header(file, member.file_size))
         except ValueError as error:
-            raise ValueError(f"{name!r} in it is not an array that can be read: {error}") from error
+            raise ValueError(f"{shown(name)} in it is not an array that can be read: {error}") from error

@@ -1,0 +1,59 @@
+"""Fuzz the files that metaclust reads: ``python tests/security/fuzz.py [KIND ...] --files 1000 --seed 3``.
+
+It prints a table of outcomes, and exits with 1 if there was any but a refusal or a sound result. See harness.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from pathlib import Path
+
+import harness
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Read damaged files in worker processes, and count the outcomes.")
+    parser.add_argument("kinds", nargs="*", help="Kinds of file; by default all.")
+    parser.add_argument("--files", type=int, default=100_000, help="Damaged files of each kind.")
+    parser.add_argument("--seed", type=int, default=0, help="Random seed.")
+    parser.add_argument("--workers", type=int, default=1, help="Worker processes.")
+    parser.add_argument("--kept", action="store_true", help="Read the files under regressions again instead.")
+    parser.add_argument("--list", action="store_true", help="List the kinds of file.")
+    for name, count in (("--scratch", 1), ("--work", 2), ("--replay", "+")):
+        parser.add_argument(name, nargs=count, help=argparse.SUPPRESS)  # type: ignore[arg-type]
+    arguments = parser.parse_args()
+    harness.import_kinds()
+    if unknown := sorted(set(arguments.kinds) - set(harness.KINDS)):
+        parser.error(f"unknown kinds {', '.join(unknown)}: choose from {', '.join(harness.KINDS)}")
+    kinds = [harness.KINDS[name] for name in arguments.kinds or harness.KINDS]
+    if arguments.list:
+        sys.stdout.write("".join(f"{kind.name}\n" for kind in kinds))
+        return 0
+    if arguments.work:
+        first, last = map(int, arguments.work)
+        harness.work(kinds[0], arguments.seed, range(first, last), Path(arguments.scratch[0]))
+        return 0
+    if arguments.replay:
+        harness.replay(kinds[0], [Path(path) for path in arguments.replay], Path(arguments.scratch[0]))
+        return 0
+    tallies = []
+    with ThreadPoolExecutor(arguments.workers) as pool:
+        for kind in kinds:
+            if arguments.kept:
+                tallies.append(harness.replay_kept(kind))
+                continue
+            edges = [part * arguments.files // arguments.workers for part in range(arguments.workers + 1)]
+            ranges = [range(first, last) for first, last in pairwise(edges)]
+            whole = harness.Tally(kind.name)
+            for tally in pool.map(lambda part, kind=kind: harness.fuzz(kind, arguments.seed, part), ranges):
+                whole.add(tally)
+            tallies.append(whole)
+    sys.stdout.write(harness.table(tallies) + "\n")
+    return 1 if any(tally.failed for tally in tallies) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
