@@ -16,20 +16,26 @@ HEADER_LIMIT = 2**25
 """Bytes in which the header of a csv must end."""
 DEEPEST = 32
 """How many lists and objects a line of JSON may have within each other."""
-COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"x\x01", b"x\x5e", b"x\x9c", b"x\xda")
-"""How what polars takes for gzip, zstd and zlib begins; a header such as "x^2" does, too."""
+COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
+"""How gzip and zstd files begin."""
+LIKE_ZLIB = (b"x\x01", b"x\x5e", b"x\x9c", b"x\xda")
+"""How what polars takes for zlib begins; a header such as "x^2" does, too."""
 OPENERS_AND_CLOSERS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
 LF, CR, QUOTE = b'\n\r"'
 
 
 def plain_text(content: bytes, source: str) -> bytes:
     """Return the text such that polars does not take it for a compressed file; UTF-16 and binary files are refused."""
+    if content.startswith(COMPRESSED):
+        raise DataError(
+            f"{source} cannot be read: what should be text is compressed. Unpack it, or give it the ending .gz"
+        )
     if b"\0" in content and not content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         line = content[: content.index(b"\0")].count(b"\n") + 1
         raise DataError(
             f"{source} cannot be read: line {line} holds a NUL byte, so it is UTF-16 or not a text. Save it as UTF-8"
         )
-    return codecs.BOM_UTF8 + content if content.startswith(COMPRESSED) else content
+    return codecs.BOM_UTF8 + content if content.startswith(LIKE_ZLIB) else content
 
 
 def not_utf8(text: bytes, wrong: UnicodeDecodeError) -> str:
