@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint bench fuzz clean
 
 demo: $(READY)
 	$(BIN)/python -m metaclust.cli.demo
@@ -23,6 +23,10 @@ lint: $(READY)
 # The figures also go to build/bench; `make bench BENCH="--short"` only tries whether it runs.
 bench: $(READY)
 	$(BIN)/python -m benchmarks --out build/bench $(BENCH)
+
+# 100,000 damaged files of each kind; `make fuzz FUZZ="model run --files 1000 --seed 3"` reads other ones.
+fuzz: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python tests/security/fuzz.py --workers 2 $(FUZZ)
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

@@ -1,11 +1,13 @@
 """Fuzz the files that metaclust reads: ``python tests/security/fuzz.py [KIND ...] --files 1000 --seed 3``.
 
-It prints a table of outcomes, and exits with 1 if there was any but a refusal or a sound result. See harness.py.
+It prints a table of outcomes, also where it is interrupted (Ctrl-C), and exits with 1 if there was any but a refusal or
+a sound result. See harness.py.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -39,18 +41,37 @@ def main() -> int:
     if arguments.replay:
         harness.replay(kinds[0], [Path(path) for path in arguments.replay], Path(arguments.scratch[0]))
         return 0
-    tallies = []
-    with ThreadPoolExecutor(arguments.workers) as pool:
+    if arguments.kept:
+        return shown([harness.replay_kept(kind) for kind in kinds])
+    edges = [part * arguments.files // arguments.workers for part in range(arguments.workers + 1)]
+    ranges = [range(first, last) for first, last in pairwise(edges)]
+    parts = {kind.name: [harness.Tally(kind.name) for _ in ranges] for kind in kinds}
+    pool = ThreadPoolExecutor(arguments.workers)
+    try:
         for kind in kinds:
-            if arguments.kept:
-                tallies.append(harness.replay_kept(kind))
-                continue
-            edges = [part * arguments.files // arguments.workers for part in range(arguments.workers + 1)]
-            ranges = [range(first, last) for first, last in pairwise(edges)]
-            whole = harness.Tally(kind.name)
-            for tally in pool.map(lambda part, kind=kind: harness.fuzz(kind, arguments.seed, part), ranges):
-                whole.add(tally)
-            tallies.append(whole)
+            jobs = zip(ranges, parts[kind.name], strict=True)
+            for job in [pool.submit(harness.fuzz, kind, arguments.seed, *job) for job in jobs]:
+                job.result()
+    except KeyboardInterrupt:
+        pool.shutdown(wait=False, cancel_futures=True)
+        shown([whole(tallies) for tallies in parts.values()])
+        for worker in list(harness.WORKERS):
+            worker.kill()
+        sys.stdout.flush()
+        os._exit(130)
+    return shown([whole(tallies) for tallies in parts.values()])
+
+
+def whole(parts: list[harness.Tally]) -> harness.Tally:
+    """Return the outcomes of all parts of the files."""
+    total = harness.Tally(parts[0].kind)
+    for part in parts:
+        total.add(part)
+    return total
+
+
+def shown(tallies: list[harness.Tally]) -> int:
+    """Print the outcomes; return 1 if there was a failure among them."""
     sys.stdout.write(harness.table(tallies) + "\n")
     return 1 if any(tally.failed for tally in tallies) else 0
 

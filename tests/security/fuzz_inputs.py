@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -84,39 +85,24 @@ def either(structured: mutate.Mutation, share: float, content: bytes, random: Ra
     return damaged(content, random)
 
 
-REFUSALS = (DataError,)
-TABLES = {".csv": seeds.csv_files, ".tsv": seeds.tsv_files, ".txt.csv": seeds.text_files}
-for ending, make in TABLES.items():
-    register(FuzzKind(ending[1:], ending, make, partial(either, mutate.table, 0.6), read_rows, REFUSALS))
-register(FuzzKind("csv.gz", ".csv.gz", seeds.gzip_files, partial(either, mutate.gzipped, 0.5), read_rows, REFUSALS))
-register(FuzzKind("jsonl", ".jsonl", seeds.json_files, partial(either, mutate.json_lines, 0.6), read_rows, REFUSALS))
-register(FuzzKind("npy", ".npy", seeds.npy_files, partial(either, mutate.npy, 0.7), read_rows, REFUSALS))
-register(FuzzKind("npy-stream", ".npy", seeds.matrices, partial(either, mutate.npy, 0.7), read_stream, REFUSALS))
-register(FuzzKind("npz", ".npz", seeds.npz_files, partial(either, mutate.npz, 0.6), read_rows, REFUSALS))
-register(
-    FuzzKind("parquet", ".parquet", seeds.parquet_files, partial(either, mutate.parquet, 0.4), read_rows, REFUSALS)
+Seeds = Callable[[], Sequence[bytes]]
+INPUTS: tuple[tuple[str, str, Seeds, mutate.Mutation, Callable[[Path], None]], ...] = (
+    ("csv", ".csv", seeds.csv_files, partial(either, mutate.table, 0.6), read_rows),
+    ("tsv", ".tsv", seeds.tsv_files, partial(either, mutate.table, 0.6), read_rows),
+    ("txt.csv", ".csv", seeds.text_files, partial(either, mutate.table, 0.6), read_rows),
+    ("csv.gz", ".csv.gz", seeds.gzip_files, partial(either, mutate.gzipped, 0.5), read_rows),
+    ("jsonl", ".jsonl", seeds.json_files, partial(either, mutate.json_lines, 0.6), read_rows),
+    ("npy", ".npy", seeds.npy_files, partial(either, mutate.npy, 0.7), read_rows),
+    ("npy-stream", ".npy", seeds.matrices, partial(either, mutate.npy, 0.7), read_stream),
+    ("npz", ".npz", seeds.npz_files, partial(either, mutate.npz, 0.6), read_rows),
+    ("parquet", ".parquet", seeds.parquet_files, partial(either, mutate.parquet, 0.4), read_rows),
+    ("parquet-stream", ".parquet", seeds.numeric_parquet_files, partial(either, mutate.parquet, 0.3), read_stream),
+    ("png", ".png", seeds.png_files, partial(either, mutate.png, 0.5), read_image),
+    ("jpeg", ".jpg", seeds.jpeg_files, damaged, read_image),
+    ("images.zip", ".zip", seeds.archives, partial(either, mutate.archive, 0.5), read_archive),
 )
-register(
-    FuzzKind(
-        "parquet-stream",
-        ".parquet",
-        seeds.numeric_parquet_files,
-        partial(either, mutate.parquet, 0.3),
-        read_stream,
-        REFUSALS,
-    )
-)
-register(FuzzKind("png", ".png", seeds.png_files, partial(either, mutate.png, 0.5), read_image, REFUSALS))
-register(FuzzKind("jpeg", ".jpg", seeds.jpeg_files, damaged, read_image, REFUSALS))
-register(
-    FuzzKind(
-        "images.zip",
-        ".zip",
-        seeds.archives,
-        partial(either, mutate.archive, 0.5),
-        read_archive,
-        REFUSALS,
-        # What is wrong may be an image in it.
-        names_file=False,
-    )
-)
+NAMES = tuple(name for name, *_ in INPUTS)
+for name, ending, make, mutation, attempt in INPUTS:
+    # What is wrong with an archive may be an image in it.
+    names_file = ending != ".zip"
+    register(FuzzKind(name, ending, make, mutation, attempt, (DataError,), names_file))

@@ -56,6 +56,7 @@ CRASHES = 20
 OUTCOMES = ("refused", "loaded", "error", "bad result", "hang", "abort")
 ALLOWED = ("refused", "loaded")
 REPOSITORY = HERE.parents[1]
+STATUS = Path("/proc/self/status")
 
 
 class BadResult(Exception):  # noqa: N818 - the harness's own verdict
@@ -77,6 +78,8 @@ class FuzzKind:
 
 
 KINDS: dict[str, FuzzKind] = {}
+WORKERS: set[subprocess.Popen[str]] = set()
+"""The workers that are running."""
 
 
 def register(kind: FuzzKind) -> None:
@@ -187,8 +190,7 @@ def work(kind: FuzzKind, seed: int, numbers: range, scratch: Path) -> None:
         path.write_bytes(content)
         if (outcome := outcome_of(kind, path))[0] != "loaded":
             raise RuntimeError(f"seed {number} of kind {kind.name!r} does not load: {outcome}")
-    limit_memory()
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = limit_memory()
     for number in numbers:
         path.write_bytes(mutated(kind, seeds, seed, number))
         report(number, path, kind, before)
@@ -200,8 +202,7 @@ def replay(kind: FuzzKind, paths: Sequence[Path], scratch: Path) -> None:
     for content in kind.seeds():
         (scratch / f"file{kind.suffix}").write_bytes(content)
         outcome_of(kind, scratch / f"file{kind.suffix}")
-    limit_memory()
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = limit_memory()
     for number, path in enumerate(paths):
         copy = scratch / f"file{kind.suffix}"
         copy.write_bytes(path.read_bytes())
@@ -217,16 +218,24 @@ def report(number: int, path: Path, kind: FuzzKind, before: int) -> None:
     signal.setitimer(signal.ITIMER_REAL, 0)
     if outcome not in ALLOWED:
         keep(kind, path, place)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    peak = status("VmHWM") - before
     sys.stdout.write(f"{number}\t{outcome}\t{peak}\t{place!r}\n")
     sys.stdout.flush()
 
 
-def limit_memory() -> None:
-    pages = int(Path("/proc/self/statm").read_text().split()[0])
-    limit = pages * resource.getpagesize() + HEADROOM
+def limit_memory() -> int:
+    """Limit the address space to what there is and the headroom; return the resident memory in kB."""
+    limit = status("VmSize") * 1024 + HEADROOM
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    # The peak of resident memory is counted anew from here.
+    Path("/proc/self/clear_refs").write_text("5")
+    return status("VmRSS")
+
+
+def status(name: str) -> int:
+    """Return a figure of this process, in kB."""
+    return next(int(line.split()[1]) for line in STATUS.read_text().splitlines() if line.startswith(f"{name}:"))
 
 
 def keep(kind: FuzzKind, path: Path, place: str) -> None:
@@ -239,13 +248,14 @@ def keep(kind: FuzzKind, path: Path, place: str) -> None:
         target.write_bytes(path.read_bytes())
 
 
-def fuzz(kind: FuzzKind, seed: int, numbers: range) -> Tally:
-    """Read damaged files in a worker process, which is started again after each that it does not survive."""
-    tally = Tally(kind.name)
+def fuzz(kind: FuzzKind, seed: int, numbers: range, tally: Tally) -> None:
+    """Read damaged files in a worker process, which is started again after each that it does not survive.
+
+    The tally grows with every file, so that an interrupted run has one, too.
+    """
     while tally.files < len(numbers) and tally.outcomes["hang"] + tally.outcomes["abort"] < CRASHES:
         left = numbers[tally.files :]
         run_worker(kind, tally, ["--seed", str(seed), "--work", str(left.start), str(left.stop)], len(left))
-    return tally
 
 
 def replay_kept(kind: FuzzKind) -> Tally:
@@ -266,6 +276,7 @@ def run_worker(kind: FuzzKind, tally: Tally, arguments: list[str], expected: int
         worker = subprocess.Popen(  # noqa: S603
             command, stdout=subprocess.PIPE, stderr=errors, text=True, cwd=REPOSITORY
         )
+        WORKERS.add(worker)
         if worker.stdout is None:
             raise RuntimeError("the worker has no output")
         for line in worker.stdout:
@@ -276,6 +287,7 @@ def run_worker(kind: FuzzKind, tally: Tally, arguments: list[str], expected: int
             if outcome not in ALLOWED:
                 tally.failures.setdefault(f"{outcome}: {place}", number)
         code = worker.wait()
+        WORKERS.discard(worker)
         if code > 0 or (code == 0) != (done == expected):
             errors.seek(0)
             raise RuntimeError(f"the worker for {kind.name!r} failed with code {code}:\n{errors.read()[-3000:]}")
