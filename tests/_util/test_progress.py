@@ -138,8 +138,8 @@ def test_lines_hold_no_control_characters_whatever_a_file_is_called(file: io.Str
     with Bar("reading \x1b[31mred\n.csv", 2_500_000, unit="bytes", clock=Clock()) as bar:
         bar.set(1_250_000)
     assert file.getvalue().splitlines() == [
-        "metaclust: reading ?[31mred?.csv 0.0/2.5 MB",
-        "metaclust: reading ?[31mred?.csv 1.2/2.5 MB, 0 s in total",
+        "metaclust: reading \\x1b[31mred .csv 0.0/2.5 MB",
+        "metaclust: reading \\x1b[31mred .csv 1.2/2.5 MB, 0 s in total",
     ]
 
 

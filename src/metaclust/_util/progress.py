@@ -19,6 +19,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from metaclust._util.terminal import printable
+
 INTERVAL = 30.0
 """Seconds between two plain lines."""
 DELAY = 1.0
@@ -69,7 +71,7 @@ class Bar:
             get_time=clock,
             disable=not (enabled and self.live),
         )
-        self.progress.add_task(description, total=total, completed=done, facts=facts)
+        self.progress.add_task(printable(description), total=total, completed=done, facts=facts)
         (self.task,) = self.progress.tasks
 
     def advance(self, count: int = 1, *, facts: str | None = None) -> None:
@@ -80,11 +82,13 @@ class Bar:
         """Set the number of steps done and, where given, the description and the facts."""
         if facts is not None:
             self.task.fields["facts"] = facts
-        self.progress.update(self.task.id, completed=done, description=description)
+        self.progress.update(
+            self.task.id, completed=done, description=None if description is None else printable(description)
+        )
 
     def phase(self, name: str) -> None:
         """Set the description."""
-        self.progress.update(self.task.id, description=name)
+        self.progress.update(self.task.id, description=printable(name))
 
     def line(self) -> str:
         """Return the state as one line without control characters."""
@@ -95,7 +99,7 @@ class Bar:
             words += f"{',' if words[-1:].isdigit() else ''} {self._count()}"
         parts = [words, task.fields["facts"], self._time()]
         text = ", ".join(part for part in parts if part)
-        return "metaclust: " + "".join(letter if letter.isprintable() else "?" for letter in text)
+        return f"metaclust: {printable(text)}"
 
     def _count(self) -> str:
         done, total = self.task.completed, self.task.total or 0

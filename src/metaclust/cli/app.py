@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from metaclust._util.terminal import printable
 from metaclust.cli.data import data
 from metaclust.cli.options import (
     AsJson,
@@ -16,6 +17,7 @@ from metaclust.cli.options import (
     Device,
     Force,
     Label,
+    MaxBytes,
     MaxClusters,
     Missing,
     ModelPath,
@@ -63,6 +65,7 @@ def train(
     columns: Annotated[str | None, unset("Comma-separated column names; by default all numeric columns.")] = None,
     missing: Missing = "error",
     skip_broken: SkipBroken = False,
+    max_bytes: MaxBytes = None,
     size: Annotated[int | None, unset("Side of the images in pixels.")] = None,
     text_as: Annotated[str | None, unset("Text features: tfidf (default), counts or embeddings.")] = None,
     embedding_model: Annotated[str | None, unset("Folder or name of a sentence-transformers model.")] = None,
@@ -87,7 +90,7 @@ def train(
     from metaclust.cli.commands import train_model
 
     reading = {"label": label, "kind": kind, "text": text_column, "columns": comma_separated(columns), "size": size}
-    reading |= {"missing": missing, "on_error": "skip" if skip_broken else None}
+    reading |= {"missing": missing, "on_error": "skip" if skip_broken else None, "max_bytes": max_bytes}
     settings = {
         "max_clusters": max_clusters,
         "encoder": encoder,
@@ -126,6 +129,12 @@ def cluster(
     out: Annotated[
         Path | None, unset("Table of clusters to write: .csv, .jsonl or .parquet; with --engine a folder.")
     ] = None,
+    raw_cells: Annotated[
+        bool,
+        typer.Option(
+            "--raw-cells", help="Write text to .csv as it is, also where a spreadsheet would run it as a formula."
+        ),
+    ] = False,
     report: Annotated[Path | None, unset("HTML report to write.")] = None,
     save: Annotated[Path | None, unset("Clustering file to write, to assign further rows.")] = None,
     max_clusters: MaxClusters = None,
@@ -135,6 +144,7 @@ def cluster(
     label: Label = None,
     missing: Missing = "error",
     skip_broken: SkipBroken = False,
+    max_bytes: MaxBytes = None,
     seed: Seed = None,
     device: Device = "auto",
     engine: Annotated[str | None, unset("Cluster a folder of .npy or .parquet shards: dask or local.")] = None,
@@ -174,9 +184,11 @@ def cluster(
     if engine is None:
         refuse(sharded, "applies to shards only: add --engine, or omit it")
         reading = {"label": label, "missing": missing, "on_error": "skip" if skip_broken else None}
-        facts = cluster_data(trained, data, reading, Outputs(out, report, save, force))
+        outputs = Outputs(out, report, save, force, raw_cells)
+        facts = cluster_data(trained, data, reading | {"max_bytes": max_bytes}, outputs)
     else:
         others = {"report": report, "save": save, "confidence": confidence, "label": label, "skip_broken": skip_broken}
+        others |= {"max_bytes": max_bytes, "raw_cells": raw_cells}
         refuse(
             others | {"missing": None if missing == "error" else missing},
             "does not apply to shards: omit it, or --engine",
@@ -197,6 +209,7 @@ def evaluate(
     max_clusters: MaxClusters = None,
     missing: Missing = "error",
     skip_broken: SkipBroken = False,
+    max_bytes: MaxBytes = None,
     seed: Seed = None,
     device: Device = "auto",
     quiet: Quiet = False,
@@ -206,7 +219,7 @@ def evaluate(
     from metaclust.cli.commands import TrainedModel, evaluate_model
 
     trained = TrainedModel(model, {"seed": seed, "progress": not quiet}, max_clusters, device)
-    reading = {"label": label, "missing": missing, "on_error": "skip" if skip_broken else None}
+    reading = {"label": label, "missing": missing, "on_error": "skip" if skip_broken else None, "max_bytes": max_bytes}
     show(evaluate_model(trained, data, reading, tasks), as_json)
 
 
@@ -277,7 +290,7 @@ def experiment(
 def show_warning(message: Warning | str, *_: object, **__: object) -> None:
     """Print a warning as one line without source code; of several processes, only the first prints it."""
     if os.environ.get("RANK", "0") == "0":
-        typer.secho(f"metaclust: {message}", fg=typer.colors.YELLOW, err=True)
+        typer.secho(f"metaclust: {printable(message)}", fg=typer.colors.YELLOW, err=True)
 
 
 def main() -> None:
@@ -288,5 +301,5 @@ def main() -> None:
             app()
         except (ValueError, TypeError, OSError, ImportError, FloatingPointError) as error:
             which = "" if int(os.environ.get("WORLD_SIZE", "1")) == 1 else f" (process {os.environ.get('RANK')})"
-            typer.secho(f"metaclust{which}: {error}", fg=typer.colors.RED, err=True)
+            typer.secho(f"metaclust{which}: {printable(error)}", fg=typer.colors.RED, err=True)
             raise SystemExit(2) from None

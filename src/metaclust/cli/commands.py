@@ -4,30 +4,24 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
-import polars as pl
 import torch
 from rich.console import Console
 
 from metaclust._util.devices import choose_device
 from metaclust._util.distributed import current
-from metaclust._util.files import replacing
+from metaclust._util.terminal import printable
 from metaclust.data.readers.sources import read_data
 from metaclust.data.rows import DataError, Rows
+from metaclust.data.writers import WRITERS, write_table
 from metaclust.estimator import MetaClusterer
 from metaclust.inference.result import Clustering
 from metaclust.training.episodes import TaskSampler
-
-TABLES: dict[str, Callable[[pl.DataFrame, Path], object]] = {
-    ".csv": lambda frame, path: frame.write_csv(path),
-    ".jsonl": lambda frame, path: frame.write_ndjson(path),
-    ".parquet": lambda frame, path: frame.write_parquet(path),
-}
 
 
 @dataclass(frozen=True)
@@ -64,6 +58,8 @@ class Outputs:
     report: Path | None
     clustering: Path | None
     force: bool
+    raw_cells: bool = False
+    """Whether text is written to .csv as it is; see :func:`metaclust.data.writers.write_table`."""
 
     def check(self) -> None:
         """Raise an error if a file cannot be written."""
@@ -72,14 +68,16 @@ class Outputs:
             check_writable(path, self.force)
             if sum(other.absolute() == path.absolute() for other in paths) > 1:
                 raise ValueError(f"{path} is given twice: use different files for --out, --report and --save")
-        if self.table is not None and self.table.suffix.lower() not in TABLES:
-            raise ValueError(f"--out {self.table}: use one of the extensions {', '.join(TABLES)}")
+        if self.table is not None and self.table.suffix.lower() not in WRITERS:
+            raise ValueError(f"--out {self.table}: use one of the extensions {', '.join(WRITERS)}")
+        if self.raw_cells and (self.table is None or self.table.suffix.lower() != ".csv"):
+            raise ValueError("--raw-cells applies to --out with a .csv file only: omit it")
 
     def write(self, result: Clustering) -> dict[str, str]:
         """Write the files; returns the path of each."""
         written = {}
         if self.table is not None:
-            write_table(result.to_frame(), self.table)
+            write_table(result.to_frame(), self.table, raw_cells=self.raw_cells)
             written["table"] = str(self.table)
         if self.report is not None:
             written["report"] = str(result.report(self.report, force=self.force))
@@ -117,13 +115,13 @@ def train_model(
     among.wait()
     console = message_console(quiet=not settings["progress"])
     if resume and not run.exists():
-        console.print(f"There is no run to resume in {run}: starting a new one.", markup=False)
+        console.print(printable(f"There is no run to resume in {run}: starting a new one."), markup=False)
     rows = read(data, reading, settings["progress"])
     if rows.labels is None:
         raise DataError(f"{data} has no labels to learn from: name their column with --label ({rows})")
     if "text" in settings and rows.kind != "text":
         raise ValueError(f"--text-as applies to text only, but {data} holds {rows.kind}: omit it")
-    console.print(f"If this is interrupted, resume with: {resume_command}", markup=False)
+    console.print(printable(f"If this is interrupted, resume with: {resume_command}"), markup=False)
     started = time.perf_counter()
     try:
         estimator.fit(rows, folder=run, resume=resume)
@@ -133,7 +131,7 @@ def train_model(
         estimator.save(out)
         shutil.rmtree(run)
     for decision in estimator.decisions_:
-        console.print(decision, markup=False)
+        console.print(printable(decision), markup=False)
     facts: dict[str, Any] = {
         "model": str(out),
         "rows": len(rows),
@@ -230,7 +228,7 @@ def message_console(quiet: bool) -> Console:
 def exit_interrupted(resume_command: str, quiet: bool = False) -> NoReturn:
     """Exit after Ctrl-C with the command to resume."""
     message_console(quiet).print(
-        f"\nInterrupted. The last checkpoint is kept; resume with: {resume_command}", markup=False
+        f"\nInterrupted. The last checkpoint is kept; resume with: {printable(resume_command)}", markup=False
     )
     raise SystemExit(130) from None
 
@@ -249,9 +247,3 @@ def check_writable(path: Path, force: bool) -> None:
         raise FileExistsError(f"{path} already exists: choose another path or add --force to overwrite it")
     if not path.parent.is_dir():
         raise FileNotFoundError(f"cannot write {path}: the folder {path.parent} does not exist; create it first")
-
-
-def write_table(frame: pl.DataFrame, path: Path) -> None:
-    """Write a table in the format of its extension."""
-    with replacing(path) as unfinished:
-        TABLES[path.suffix.lower()](frame, unfinished)

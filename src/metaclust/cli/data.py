@@ -10,7 +10,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from metaclust.cli.options import AsJson, Label, Quiet, Root, example
+from metaclust._util.terminal import printable
+from metaclust.cli.options import AsJson, Label, MaxBytes, Quiet, Root, example
 
 data = typer.Typer(
     help="List, fetch and inspect data sets.",
@@ -65,6 +66,7 @@ def get_data(
 def show_data(
     what: Annotated[str, typer.Argument(help="Name of a data set, or path of a file or folder.")],
     label: Label = None,
+    max_bytes: MaxBytes = None,
     root: Root = None,
     as_json: AsJson = False,
 ) -> None:
@@ -77,7 +79,7 @@ def show_data(
     else:
         from metaclust.data.readers.sources import read_data
 
-        rows = read_data(what, label=label, progress=False)
+        rows = read_data(what, label=label, max_bytes=max_bytes, progress=False)
         facts = {
             "source": rows.source,
             "kind": rows.kind,
@@ -90,4 +92,4 @@ def show_data(
         return
     for key, value in facts.items():
         shown = f"{value:,}" if isinstance(value, int) else "; ".join(value) if isinstance(value, list) else value
-        typer.echo(f"{key:11}{'-' if value is None else shown}")
+        typer.echo(f"{key:11}{'-' if value is None else printable(shown)}")

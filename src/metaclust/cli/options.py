@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from metaclust._util.facts import json_of
+from metaclust._util.terminal import printable
 
 
 def suppress_warnings(quiet: bool) -> bool:
@@ -41,6 +42,10 @@ ModelPath = Annotated[Path, typer.Argument(help="Model file written by `metaclus
 Label = Annotated[str | None, unset("Column or array of the known categories; by default one named label or category.")]
 Missing = Annotated[str, typer.Option(help="How to treat rows with missing values: error, drop or mean (numbers).")]
 SkipBroken = Annotated[bool, typer.Option("--skip-broken", help="Skip images that cannot be read.")]
+MaxBytes = Annotated[
+    int | None,
+    unset("Most bytes of data to read, decompressed; by default half of the memory and 200 times the file."),
+]
 MaxClusters = Annotated[int | None, unset("Largest number of clusters; by default that of the model.")]
 Root = Annotated[Path | None, unset("Folder of the data sets; by default METACLUST_DATA or the user's data folder.")]
 Seed = Annotated[int | None, unset("Random seed.")]
@@ -92,4 +97,4 @@ def show(facts: dict[str, Any], as_json: bool) -> None:
     width = max(len(key) for key in facts) + 2
     for key, value in facts.items():
         shown = f"{value:.3f}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else value
-        typer.echo(f"{key:{width}}{', '.join(map(str, shown)) if isinstance(shown, list) else shown}")
+        typer.echo(f"{key:{width}}{printable(', '.join(map(str, shown)) if isinstance(shown, list) else shown)}")

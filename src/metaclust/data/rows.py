@@ -131,5 +131,17 @@ def listed(names: Iterable[object], most: int = 5) -> str:
     >>> listed("abcdefg", 3)
     "'a', 'b', 'c' and 4 more"
     """
-    every = [repr(name) for name in names]
+    every = [shown(name) for name in names]
     return ", ".join(every[:most]) + (f" and {len(every) - most} more" if len(every) > most else "")
+
+
+def shown(value: object, most: int = 80) -> str:
+    """Return the representation of a name or a cell for a message, shortened in the middle.
+
+    >>> shown("abcdefgh", 8)
+    "'ab...h'"
+    """
+    if isinstance(value, str) and len(value) > 2 * most:
+        value = value[:most] + value[-most:]
+    text = repr(value)
+    return text if len(text) <= most else f"{text[: most // 2 - 1]}...{text[-(most - most // 2 - 2) :]}"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from io import BufferedIOBase
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -16,10 +18,12 @@ from torch import Tensor
 
 from metaclust._util.files import replacing
 from metaclust.data.blocks import as_block
+from metaclust.data.files import open_regular
+from metaclust.data.npy_format import NpyHeader, opened_npy, read_rows, write_header
 from metaclust.data.rows import DataError, listed
 
 WINDOW = 1 << 25
-"""Bytes of a file that are mapped at a time; its pages count as memory only as long as they are mapped."""
+"""Bytes of a file that are read at a time."""
 
 
 @runtime_checkable
@@ -48,7 +52,7 @@ def row_stream(X: Any, columns: Iterable[str] | None = None) -> RowStream:  # no
     """
     if isinstance(X, str | os.PathLike):
         path = Path(X).expanduser()
-        if not path.is_file():
+        if not path.exists():
             raise FileNotFoundError(f"X={str(X)!r}: there is no such file")
         if path.suffix.lower() == ".npy":
             return NpyStream(path)
@@ -90,9 +94,16 @@ def joined(parts: Iterable[NDArray[Any]], count: int | None) -> NDArray[Any] | N
     for part in parts:
         if out is None:
             out = np.empty((count, *part.shape[1:]), part.dtype)
+        check_unchanged(count, max(count, first + len(part)))
         out[first : first + len(part)] = part
         first += len(part)
+    check_unchanged(count, first)
     return out
+
+
+def check_unchanged(before: int, now: int, name: str = "X") -> None:
+    if now != before:
+        raise DataError(f"{name} had {before:,} rows and now has {now:,}: rows must not change between passes")
 
 
 @dataclass(frozen=True)
@@ -111,7 +122,7 @@ class ArrayStream:
 
 @dataclass(frozen=True)
 class NpyStream:
-    """A .npy file, mapped a window at a time."""
+    """A .npy file, read a window at a time."""
 
     path: Path
 
@@ -120,24 +131,30 @@ class NpyStream:
         return str(self.path)
 
     def count(self) -> int | None:
-        return len(self.mapped())
+        return self.shape()[0]
 
-    def mapped(self) -> NDArray[Any]:
-        try:
-            array: NDArray[Any] = np.load(self.path, mmap_mode="r", allow_pickle=False)
-        except (ValueError, OSError, EOFError) as error:
-            raise DataError(f"{self.path} is not a .npy file of numbers, or it is cut short: {error}") from error
-        if array.ndim != 2 or array.dtype.kind not in "biuf":
-            raise DataError(
-                f"{self.path} holds {array.dtype} values of shape {array.shape}: give real numbers in rows and columns"
-            )
-        return array
+    def shape(self) -> tuple[int, int]:
+        """Return the number of rows and of columns."""
+        with self._opened() as (_, header):
+            rows, columns = header.shape
+            return rows, columns
 
     def arrays(self) -> Iterator[Tensor]:
-        rows, row_bytes = self.count() or 0, max(1, self.mapped()[:1].nbytes)
-        step = max(1, WINDOW // row_bytes)
-        for first in range(0, rows, step):
-            yield as_block(self.mapped()[first : first + step], self.name)
+        with self._opened() as (file, header):
+            rows, columns = header.shape
+            step = max(1, WINDOW // (columns * header.dtype.itemsize))
+            for first in range(0, rows, step):
+                yield as_block(read_rows(file, header, first, min(step, rows - first)), self.name)
+
+    @contextmanager
+    def _opened(self) -> Iterator[tuple[BufferedIOBase, NpyHeader]]:
+        with opened_npy(self.path, self.name, "a .npy file of numbers") as (file, header):
+            if len(header.shape) != 2 or header.shape[1] == 0 or header.dtype.kind not in "biuf":
+                raise DataError(
+                    f"{self.path} holds {header.dtype} values of shape {header.shape}: give real numbers in rows and "
+                    "columns"
+                )
+            yield file, header
 
 
 @dataclass(frozen=True)
@@ -157,7 +174,7 @@ class ParquetStream:
 
     def rows(self) -> int:
         """Return the number of rows, whatever is in the columns."""
-        return int(self.opened().select(pl.len()).collect().item())
+        return int(self._collected(self.opened().select(pl.len())).item())
 
     def names(self) -> list[str]:
         """Return the names of all columns."""
@@ -170,15 +187,26 @@ class ParquetStream:
     def column(self, name: str) -> pl.Series:
         """Return one column, of numbers or not."""
         self.check(name)
-        return self.opened().select(name).collect().to_series()
+        return self._collected(self.opened().select(name)).to_series()
 
     def opened(self) -> pl.LazyFrame:
-        try:
+        open_regular(self.path, self.name).close()
+        with self._errors():
             frame = pl.scan_parquet(self.path, glob=False)
             frame.collect_schema()
             return frame
-        except (pl.exceptions.PolarsError, OSError) as error:
-            raise DataError(f"{self.path} is not a .parquet file, or it is cut short: {error}") from error
+
+    def _collected(self, frame: pl.LazyFrame) -> pl.DataFrame:
+        with self._errors():
+            return frame.collect()
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
+            reason = str(error).split("\n")[0]
+            raise DataError(f"{self.path} is not a .parquet file, or it is cut short: {reason}") from error
 
     def scan(self) -> pl.LazyFrame:
         frame = self.opened()
@@ -196,10 +224,12 @@ class ParquetStream:
 
     def arrays(self) -> Iterator[Tensor]:
         frame, rows = self.scan(), self.count() or 0
-        step = max(1, WINDOW // (8 * len(frame.collect_schema())))
+        step = max(1, WINDOW // (8 * max(1, len(frame.collect_schema()))))
         for first in range(0, rows, step):
+            some = self._collected(frame.slice(first, step))
+            check_unchanged(min(rows, first + step), first + len(some), self.name)
             # A missing value becomes NaN, which is refused with its row.
-            yield as_block(frame.slice(first, step).collect().to_numpy(), self.name)
+            yield as_block(some.to_numpy(), self.name)
 
 
 @dataclass(frozen=True)
@@ -267,16 +297,23 @@ def encode_to_file(X: Any, encoder: Callable[[Tensor], Any], path: str | os.Path
     rows = stream.count()
     if rows is None:
         rows = sum(len(array) for array in stream.arrays())
-    with replacing(target) as unfinished:
-        out: np.memmap[Any, Any] | None = None
-        first = 0
+    with replacing(target) as unfinished, unfinished.open("wb") as file:
+        # Plain writes: a full disk is an OSError, where it would be a bus error with a memory map.
+        kept: NDArray[Any] | None = None
+        written = 0
         for encoded in EncodedStream(stream, encoder).arrays():
             values = encoded.numpy()
-            if out is None:
-                out = np.lib.format.open_memmap(unfinished, "w+", values.dtype, (rows, values.shape[1]))
-            out[first : first + len(values)] = values
-            first += len(values)
-        if out is None:
+            if kept is None:
+                kept = values[:0]
+                write_header(file, values.dtype, (rows, values.shape[1]))
+            if values.shape[1] != kept.shape[1]:
+                raise DataError(
+                    f"encoder returned rows of {values.shape[1]} columns after rows of {kept.shape[1]}: it must return "
+                    "the same number for all"
+                )
+            file.write(np.ascontiguousarray(values, kept.dtype).data)
+            written += len(values)
+        if kept is None:
             raise DataError(f"{stream.name} has no rows: give at least one")
-        out.flush()
+        check_unchanged(rows, written, stream.name)
     return NpyStream(target)

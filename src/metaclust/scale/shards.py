@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,9 +11,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-import numpy as np
 import polars as pl
 
+from metaclust.data.npy_format import opened_npy
 from metaclust.data.readers.sources import read_data
 from metaclust.data.rows import DataError, listed
 from metaclust.data.streams import NpyStream, ParquetStream, RowStream, encode_to_file, row_stream
@@ -65,8 +66,7 @@ class Numbers:
     def header(self, path: Path) -> tuple[int, int | None]:
         stream = self.stream(path)
         if isinstance(stream, NpyStream):
-            rows, columns = stream.mapped().shape
-            return rows, columns
+            return stream.shape()
         return stream.count() or 0, len(stream.scan().collect_schema()) if isinstance(stream, ParquetStream) else None
 
     def stream(self, path: Path) -> RowStream:
@@ -89,10 +89,10 @@ class Encoded:
     def header(self, path: Path) -> tuple[int, int | None]:
         if path.suffix.lower() == ".parquet":
             return ParquetStream(path).rows(), None
-        try:
-            return len(np.load(path, mmap_mode="r", allow_pickle=False)), None
-        except (ValueError, TypeError, EOFError) as error:
-            raise DataError(f"{path} is not a .npy file of rows, or it is truncated: {error}") from error
+        with opened_npy(path, str(path), "a .npy file of rows") as (_, header):
+            if not header.shape:
+                raise DataError(f"{path} holds a single value: give an array of rows")
+            return header.shape[0], None
 
     def stream(self, path: Path) -> RowStream:
         target = Path(self.folder) / f"{path.stem}.npy"
@@ -134,8 +134,7 @@ def shard_paths(shards: Any) -> list[Path]:
         )
     if len({path.suffix.lower() for path in paths}) > 1:
         raise DataError("the shards are .npy and .parquet files: give shards of one kind")
-    names = [path.stem for path in paths]
-    twice = sorted({name for name in names if names.count(name) > 1})
+    twice = sorted(name for name, count in Counter(path.stem for path in paths).items() if count > 1)
     if twice:
         raise DataError(
             f"several shards are called {listed(twice)}: rename them, since their labels are written by name"
@@ -171,6 +170,6 @@ def named(path: Path) -> Iterator[None]:
     """Turn errors of reading a shard into a DataError that names it."""
     try:
         yield
-    except (DataError, OSError, pl.exceptions.PolarsError) as error:
+    except (DataError, OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         message = str(error).split("\n")[0]
         raise DataError(message if path.name in message else f"{path}: {message}") from error

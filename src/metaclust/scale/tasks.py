@@ -13,10 +13,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from metaclust._util.files import replacing
 from metaclust.data.rows import DataError
 from metaclust.data.streams import ParquetStream, in_blocks
 from metaclust.data.survey import Moments, PartialSurvey, survey_part
+from metaclust.data.writers import write_table
 from metaclust.inference.cluster import sizes_of
 from metaclust.mixture.blocks import BlockSums, Map, Worker, block_size
 from metaclust.mixture.components import Components
@@ -224,5 +224,4 @@ def write_labels(
         columns["confidence"] = confidence if confidence.ndim == 1 else confidence.max(1)
         if confidence.ndim == 2:
             columns["probabilities"] = pl.Series(confidence, dtype=pl.Array(pl.Float64, confidence.shape[1]))
-    with replacing(Path(out) / f"{path.stem}.parquet", beside) as unfinished:
-        pl.DataFrame(columns).write_parquet(unfinished)
+    write_table(pl.DataFrame(columns), Path(out) / f"{path.stem}.parquet", beside=beside)

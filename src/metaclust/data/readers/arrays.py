@@ -11,7 +11,7 @@ from scipy import sparse
 
 from metaclust.data.kinds import KINDS, Kind, check_kind
 from metaclust.data.readers.cells import Missing, Reading, text_rows, vector_rows
-from metaclust.data.rows import DataError, Rows, listed
+from metaclust.data.rows import DataError, Rows, listed, shown
 
 
 def rows_from_array(
@@ -100,6 +100,8 @@ def as_array(values: Any, source: str) -> NDArray[Any]:
             array = np.char.decode(array, "utf-8")
         except UnicodeDecodeError as error:
             raise DataError(f"{source} holds bytes that are not UTF-8 ({error}): decode them first") from error
+    if array.dtype.kind == "U":
+        check_characters(array, source)
     if array.dtype.kind in "UO":
         if array.ndim != 1:
             raise DataError(
@@ -118,6 +120,13 @@ def as_array(values: Any, source: str) -> NDArray[Any]:
             f"{source} has shape {array.shape}: vectors are {KINDS['vectors'].form}, images {KINDS['images'].form}"
         )
     return array
+
+
+def check_characters(array: NDArray[Any], what: str) -> None:
+    """Raise DataError for strings of numbers that are not characters, such as those of a damaged file."""
+    codes = np.ascontiguousarray(array.astype(array.dtype.newbyteorder("="), copy=False)).reshape(-1).view(np.uint32)
+    if ((codes > 0x10FFFF) | ((codes >= 0xD800) & (codes < 0xE000))).any():
+        raise DataError(f"{what}: strings hold values that are not characters: save them as text again")
 
 
 def as_images(array: NDArray[Any], source: str) -> NDArray[np.uint8]:
@@ -154,11 +163,15 @@ def names_of(values: Any, count: int, what: str) -> list[str]:
         raise DataError(f"{what} have shape {array.shape} for {count} rows: there must be one for each row")
     if array.dtype.kind == "S":
         array = np.char.decode(array, "utf-8", "replace")
+    if array.dtype.kind == "U":
+        check_characters(array, what)
     whole = array.dtype.kind == "f" and bool(np.isfinite(array).all()) and bool((np.abs(array) < 2**53).all())
     if whole and bool((array == np.rint(array)).all()):
         array = array.astype(np.int64)
     for row, value in enumerate(array.tolist()):
         infinite = isinstance(value, float) and not np.isfinite(value)
         if value is None or infinite or value != value or (isinstance(value, str) and not value.strip()):
-            raise DataError(f"{what} hold {value!r} in row {row} (counting from 0): give every row a name or a number")
+            raise DataError(
+                f"{what} hold {shown(value)} in row {row} (counting from 0): give every row a name or a number"
+            )
     return [value if isinstance(value, str) else str(value) for value in array.tolist()]

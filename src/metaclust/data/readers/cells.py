@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from metaclust.data.rows import DataError, DataWarning, Rows
+from metaclust.data.rows import DataError, DataWarning, Rows, shown
 
 Missing = Literal["error", "drop", "mean"]
 
@@ -84,7 +84,7 @@ def text_rows(values: list[Any], ids: list[str], labels: list[str] | None, readi
     for i, value in enumerate(values):
         if value is not None and not isinstance(value, str):
             raise DataError(
-                f"{reading.source}: row {i} (counting from 0) is {value!r}, not a string: texts must be strings"
+                f"{reading.source}: row {i} (counting from 0) is {shown(value)}, not a string: texts must be strings"
             )
     texts = [value or "" for value in values]
     rows = Rows("text", texts, ids, labels, reading.columns, reading.source, reading.notes)
@@ -116,4 +116,4 @@ def without(rows: Rows, reasons: Mapping[str, NDArray[np.bool_]]) -> Rows:
 
 
 def named(columns: Sequence[str], column: int) -> str:
-    return repr(columns[column]) if columns else str(column)
+    return shown(columns[column]) if columns else str(column)

@@ -13,8 +13,16 @@ from numpy.typing import NDArray
 
 from metaclust.data.kinds import Kind
 from metaclust.data.readers.cells import Reading, text_rows, vector_rows
-from metaclust.data.readers.numbers import Table, is_list, is_number, number_table, refuse_written_numbers
-from metaclust.data.rows import DataError, Rows, listed
+from metaclust.data.readers.numbers import (
+    Table,
+    are_numbers,
+    is_list,
+    mean_words,
+    number_table,
+    refuse_written_numbers,
+    shown_type,
+)
+from metaclust.data.rows import DataError, Rows, listed, shown
 
 TEXT_NAMES = ("text", "document", "content", "body", "sentence", "message", "description", "abstract", "title")
 LABEL_NAMES = ("label", "category")
@@ -69,12 +77,10 @@ def rows_from_table(
     if label in (columns.text, *(columns.vector or ())):
         label = columns.label
     ids = columns.ids or unique_ids(table, label)
-    named = (columns.text, *(columns.vector or ()))
+    named = {columns.text, *(columns.vector or ())}
     free = [n for n in table if n not in (label, ids) and (n in named or n.strip().lower() not in ID_NAMES)]
     found, used = choose_columns(table, free, columns, kind, source)
-    numbers = (
-        [str(i) for i in range(frame.height)] if ids is None else table[ids].cast(pl.String).fill_null("").to_list()
-    )
+    numbers = [str(i) for i in range(frame.height)] if ids is None else strings_of(table[ids], ids, source, "id")
     known = None if label is None else label_names(table[label], label, source)
     reading = replace(
         reading,
@@ -83,7 +89,7 @@ def rows_from_table(
         unlabelled={} if known is None else unlabelled_rows(known, str(label), reading),
     )
     if found == "text":
-        return text_rows(table[used[0]].cast(pl.String).to_list(), numbers, known, reading)
+        return text_rows(strings_of(table[used[0]], used[0], source, "text"), numbers, known, reading)
     names, cells = number_table(table, used, source, columns.remedy())
     return vector_rows(cells, numbers, known, replace(reading, columns=tuple(names)))
 
@@ -96,10 +102,11 @@ def column_notes(
         f"{'text' if found == 'text' else 'numbers'} from {'column' if len(used) == 1 else 'columns'} {listed(used)}"
     ]
     if label is not None:
-        notes.append(f"labels from column {label!r}")
+        notes.append(f"labels from column {shown(label)}")
     if ids is not None:
-        notes.append(f"ids from column {ids!r}")
-    if unused := [name for name in every if name not in (label, ids, *used)]:
+        notes.append(f"ids from column {shown(ids)}")
+    taken = {label, ids, *used}
+    if unused := [name for name in every if name not in taken]:
         notes.append(f"not used: {listed(unused)}")
     return tuple(notes)
 
@@ -116,19 +123,25 @@ def choose_columns(
         if not columns.vector:
             raise DataError(f"columns=[]: name at least one of the columns of {source}: {listed(free, 20)}")
         return "vectors", list(columns.vector)
-    numeric = [name for name in free if is_number(table[name])]
+    numeric = [
+        name for name, is_number in zip(free, are_numbers([table[name] for name in free]), strict=True) if is_number
+    ]
     if kind == "vectors":
         if not numeric:
             raise DataError(
                 f"{source} has no numeric column besides labels and ids: its columns are {listed(free, 20)}"
             )
         return "vectors", numeric
-    strings = [name for name in free if table[name].dtype == pl.String and name not in numeric]
+    among_numbers = set(numeric)
+    strings = [name for name in free if table[name].dtype == pl.String and name not in among_numbers]
     text = None
-    if first_of(TEXT_NAMES, strings) or any(mean_words(table[name]) >= WORDS for name in strings) or not numeric:
+    if (
+        first_of(TEXT_NAMES, strings)
+        or max(mean_words([table[name] for name in strings]), default=0) >= WORDS
+        or not numeric
+    ):
         text = text_column(table, free, columns.usual_text, source)
-    for name in strings if text is None else [text]:
-        refuse_written_numbers(table[name], name, source, columns.remedy(text=True))
+    refuse_written_numbers(table, strings if text is None else [text], source, columns.remedy(text=True))
     return ("vectors", numeric) if text is None else ("text", [text])
 
 
@@ -153,11 +166,8 @@ def text_column(table: Table, free: list[str], usual: str | None, source: str) -
         raise DataError(
             f"{source} has no column of text and none of numbers: its columns are {listed(list(table), 20)}"
         )
-    return max(strings, key=lambda name: mean_words(table[name]))
-
-
-def mean_words(column: pl.Series) -> float:
-    return float(column.head(1000).drop_nulls().str.split(" ").list.len().mean() or 0)  # type: ignore[arg-type]
+    words = mean_words([table[name] for name in strings])
+    return strings[words.index(max(words))]
 
 
 def first_of(names: Sequence[str], among: Sequence[str]) -> str | None:
@@ -173,14 +183,23 @@ def unique_ids(table: Table, label: str | None) -> str | None:
 
 def label_names(column: pl.Series, name: str, source: str) -> list[str]:
     """Return labels as strings, "" where there is none; whole numbers are written without a decimal point."""
-    if column.dtype.is_nested():
-        raise DataError(f"{source}: the label column {name!r} holds {column.dtype}: give one label a row")
     if column.dtype.is_float():
         column = column.fill_nan(None)
         known = column.drop_nulls()
         if bool((known.is_finite() & (known.abs() < 2**53) & (known % 1 == 0)).all()):
             column = column.cast(pl.Int64)
-    return column.cast(pl.String).fill_null("").to_list()
+    return strings_of(column, name, source, "label")
+
+
+def strings_of(column: pl.Series, name: str, source: str, what: str) -> list[str]:
+    """Return cells as strings, "" for empty ones; DataError where they cannot be written as strings."""
+    wrong = f"{source}: the {what} column {shown(name)} holds {shown_type(column)}: give one string or number a row"
+    if column.dtype.is_nested():
+        raise DataError(wrong)
+    try:
+        return column.cast(pl.String).fill_null("").to_list()
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        raise DataError(wrong) from error
 
 
 def unlabelled_rows(labels: list[str], label: str, reading: Reading) -> dict[str, NDArray[np.bool_]]:
@@ -188,8 +207,8 @@ def unlabelled_rows(labels: list[str], label: str, reading: Reading) -> dict[str
     blank = np.array([not name.strip() for name in labels], bool)
     if blank.any() and reading.missing != "drop":
         raise DataError(
-            f"{reading.source}: row {int(blank.argmax())} (counting from 0) has no label in column {label!r} "
+            f"{reading.source}: row {int(blank.argmax())} (counting from 0) has no label in column {shown(label)} "
             f"({int(blank.sum()):,} such rows). {reading.remedy()}, or put rows without a label into a file of their "
             "own"
         )
-    return {f"no label in column {label!r}": blank}
+    return {f"no label in column {shown(label)}": blank}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import stat
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -15,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from metaclust.data.files import open_regular, size_of
 from metaclust.data.rows import DataError
 
 Fit = Literal["stretch", "crop", "pad"]
@@ -144,18 +144,10 @@ def _opened(source: Path | bytes, max_pixels: int, name: str) -> Iterator[Image.
 def _file(source: Path | bytes, name: str) -> BytesIO | BufferedReader:
     file: BytesIO | BufferedReader
     if isinstance(source, bytes):
-        size, file = len(source), BytesIO(source)
+        file, size = BytesIO(source), len(source)
     else:
-        try:
-            status = source.stat()
-            # Reading a pipe could block for ever.
-            if not stat.S_ISREG(status.st_mode):
-                raise DataError(f"{name}: it is not a file; take it out")
-            size, file = status.st_size, source.open("rb")
-        except OSError as error:
-            raise DataError(
-                f"{name}: it cannot be opened ({error.strerror}); make it readable, or take it out"
-            ) from error
+        file = open_regular(source, name)
+        size = size_of(file)
     if size == 0:
         file.close()
         raise DataError(f"{name}: it is empty (0 bytes); copy it again, or take it out")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import warnings
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metaclust._util.progress import Waiting
+from metaclust.data.files import DEFAULT_LIMIT, Limit
 from metaclust.data.readers.decoding import (
     MAX_PIXELS,
     USUAL_SIDE,
@@ -125,6 +126,7 @@ def read_image_folder(
     fit: Fit = "stretch",
     on_error: OnError = "raise",
     max_pixels: int = MAX_PIXELS,
+    limit: Limit = DEFAULT_LIMIT,
     progress: bool = True,
 ) -> Rows:
     """Return the images of a folder: each folder in it that holds images is a category, named by its path.
@@ -145,6 +147,7 @@ def read_image_folder(
         common = common_format(paths, max_pixels=max_pixels)
         height, width = asked or common[:2]
         decoding = replace(decoding, height=height, width=width, channels=channels or common.channels)
+    limit.check(str(folder), len(paths) * decoding.channels * decoding.height * decoding.width)
     notes = [
         f"{decoding.height}x{decoding.width} pixels ({'detected' if asked is None else 'set'})",
         f"{'grey' if decoding.channels == 1 else 'colour'} ({'detected' if channels is None else 'set'})",
@@ -193,7 +196,7 @@ def _find_images(folder: Path) -> _Found:
     if not folder.is_dir():
         raise DataError(f"folder={str(folder)!r} is a file: give the folder that holds the images")
     found = _Found()
-    _search(folder, "", frozenset({folder.resolve()}), found)
+    _search(folder, found)
     found.images.sort()
     if not found.images:
         there = f", only {listed(sorted(found.other))}" if found.other else ""
@@ -211,34 +214,44 @@ def _find_images(folder: Path) -> _Found:
     return found
 
 
-def _search(folder: Path, prefix: str, above: frozenset[Path], found: _Found) -> bool:
-    """Add the images in a folder and below it to ``found``, and return whether there are any.
-
-    ``prefix`` is the path to the folder, for the ids; ``above`` are the folder and those it lies in.
-    """
-    try:
-        with os.scandir(folder) as entries:
-            inside = sorted((entry.name, entry.is_dir()) for entry in entries)
-    except OSError as error:
-        raise DataError(f"{folder} cannot be listed ({error}): make it readable, or take it out") from error
-    any_images = False
-    for name, is_folder in inside:
-        if name.startswith(".") or name in NOT_DATA:
+def _search(folder: Path, found: _Found) -> None:
+    """Add the images in a folder and below it to ``found``; every folder is visited once, whatever links to it."""
+    # Folders in folders first, then those that links lead to: so a folder has the name of its own place.
+    inside, linked = deque([(folder, "")]), deque[tuple[Path, str]]()
+    visited: set[Path] = set()
+    folders: list[str] = []
+    while inside or linked:
+        place, prefix = (inside or linked).popleft()
+        real = place.resolve()
+        if real in visited:
             continue
-        # Names need not be text on every system; ids are.
-        path = prefix + os.fsencode(name).decode("utf-8", "backslashreplace")
-        if is_folder:
-            place, empty_before = (folder / name).resolve(), len(found.empty)
-            # A link to a folder above would be followed for ever, and holds nothing new.
-            if place in above:
+        visited.add(real)
+        folders.append(prefix)
+        try:
+            with os.scandir(place) as entries:
+                listing = sorted((entry.name, entry.is_dir(), entry.is_symlink()) for entry in entries)
+        except OSError as error:
+            raise DataError(f"{place} cannot be listed ({error}): make it readable, or take it out") from error
+        for name, is_folder, is_link in listing:
+            if name.startswith(".") or name in NOT_DATA:
                 continue
-            if _search(folder / name, path + "/", above | {place}, found):
-                any_images = True
+            # Names need not be text on every system; ids are.
+            path = prefix + os.fsencode(name).decode("utf-8", "backslashreplace")
+            if is_folder:
+                (linked if is_link else inside).append((place / name, path + "/"))
+            elif (extension := Path(name).suffix.lower()) in EXTENSIONS:
+                found.images.append((path, place / name))
             else:
-                found.empty[empty_before:] = [path]
-        elif (extension := Path(name).suffix.lower()) in EXTENSIONS:
-            any_images = True
-            found.images.append((path, folder / name))
-        else:
-            found.other[extension or "without extension"] += 1
-    return any_images
+                found.other[extension or "without extension"] += 1
+    found.empty = _outermost_empty(folders, found.images)
+
+
+def _outermost_empty(folders: list[str], images: list[tuple[str, Path]]) -> list[str]:
+    """Return the folders with no image in them or below, without those that lie in another one."""
+    full = {""}
+    for prefix in {name[: name.rfind("/") + 1] for name, _ in images}:
+        while prefix not in full:
+            full.add(prefix)
+            prefix = prefix[: prefix.rfind("/", 0, -1) + 1]
+    empty = [prefix for prefix in folders if prefix not in full]
+    return sorted(prefix[:-1] for prefix in empty if prefix[: prefix.rfind("/", 0, -1) + 1] in full)

@@ -3,44 +3,49 @@
 from __future__ import annotations
 
 import warnings
-import zlib
+import zipfile
 from collections.abc import Sequence
 from dataclasses import replace
+from io import BufferedIOBase
 from pathlib import Path
-from typing import Any
-from zipfile import BadZipFile
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from metaclust.data.files import DEFAULT_LIMIT, Limit, open_regular, size_of
 from metaclust.data.kinds import Kind
+from metaclust.data.npy_format import opened_npy, read_header, read_values
 from metaclust.data.readers.arrays import rows_from_array
 from metaclust.data.readers.cells import Missing
-from metaclust.data.rows import DataError, DataWarning, Rows, listed
+from metaclust.data.rows import DataError, DataWarning, Rows, listed, shown
 
 VALUE_NAMES = ("X", "x", "data", "values", "images", "embeddings", "features", "texts", "text", "rows")
 LABEL_NAMES = ("y", "label", "labels", "category", "categories", "target")
 NAMES_OF_LABELS = ("label_names", "category_names", "class_names", "categories", "names")
 ID_NAMES = ("ids", "id")
+MOST_ARRAYS = 10_000
 
 
-def read_npy(path: Path, label: str | None, kind: Kind, missing: Missing) -> Rows:
+def read_npy(path: Path, label: str | None, kind: Kind, missing: Missing, limit: Limit = DEFAULT_LIMIT) -> Rows:
     """Return the rows of one array; ``label`` is the path of a second .npy with the labels."""
     labels = None
     if label is not None:
         beside = Path(label)
-        if beside.suffix != ".npy" or not beside.is_file():
+        if beside.suffix != ".npy" or not beside.exists():
             raise DataError(
                 f"label={label!r}: a .npy file has no columns, so give the path of a second .npy file with one label "
                 "a row"
             )
-        labels = load_array(beside)
-    return rows_from_array(load_array(path), labels, kind=kind, missing=missing, source=path.name)
+        labels = load_array(beside, limit)
+    return rows_from_array(load_array(path, limit), labels, kind=kind, missing=missing, source=path.name)
 
 
-def read_npz(path: Path, label: str | None, ids: str | None, kind: Kind, missing: Missing) -> Rows:
+def read_npz(
+    path: Path, label: str | None, ids: str | None, kind: Kind, missing: Missing, limit: Limit = DEFAULT_LIMIT
+) -> Rows:
     """Return the rows of a file with arrays of rows, labels and ids, by their usual names or ``label`` and ``ids``."""
-    arrays = load_arrays(path)
+    arrays = load_arrays(path, limit=limit)
     for argument, name in (("label", label), ("ids", ids)):
         if name is not None and name not in arrays:
             raise DataError(f"{argument}={name!r}: {path.name} has no such array; it has {listed(sorted(arrays), 20)}")
@@ -54,13 +59,13 @@ def read_npz(path: Path, label: str | None, ids: str | None, kind: Kind, missing
             "'y'"
         )
     labels = None if label is None else arrays[label]
-    notes = [f"rows from array {chosen!r}"]
+    notes = [f"rows from array {shown(chosen)}"]
     if labels is not None:
-        notes.append(f"labels from array {label!r}")
+        notes.append(f"labels from array {shown(label)}")
         meaning = next((name for name in NAMES_OF_LABELS if name in rest and name != chosen), None)
         if meaning is not None and labels.dtype.kind in "iu" and arrays[meaning].dtype.kind == "U":
-            labels = named_labels(labels, arrays[meaning], f"{path.name}: array {label!r}")
-            notes.append(f"their names from array {meaning!r}")
+            labels = named_labels(labels, arrays[meaning], f"{path.name}: array {shown(label)}")
+            notes.append(f"their names from array {shown(meaning)}")
     rows = rows_from_array(
         arrays[chosen], labels, None if ids is None else arrays[ids], kind=kind, missing=missing, source=path.name
     )
@@ -80,30 +85,63 @@ def named_labels(labels: NDArray[Any], names: NDArray[Any], what: str) -> NDArra
     return chosen
 
 
-def load_array(path: Path) -> NDArray[Any]:
-    try:
-        with path.open("rb") as file:
-            array = np.load(file, allow_pickle=False)
-    except (ValueError, OSError, EOFError) as error:
-        raise DataError(f"{path.name} is not a .npy file that can be read, or it is cut short: {error}") from error
-    if not isinstance(array, np.ndarray):
-        raise DataError(f"{path.name} is not a .npy file with one array: rename it to .npz if it is one")
-    return array
+def load_array(path: Path, limit: Limit = DEFAULT_LIMIT) -> NDArray[Any]:
+    """Return the array of a .npy file."""
+    with opened_npy(path, path.name, "a .npy file that can be read") as (file, header):
+        limit.check(path.name, header.nbytes)
+        return read_values(file, header)
 
 
-def load_arrays(path: Path, needed: Sequence[str] | None = None) -> dict[str, NDArray[Any]]:
+def load_arrays(
+    path: Path, needed: Sequence[str] | None = None, limit: Limit = DEFAULT_LIMIT
+) -> dict[str, NDArray[Any]]:
     """Return the arrays of an .npz file, all or the ``needed`` ones."""
-    if not path.is_file():
+    if not path.exists():
         raise FileNotFoundError(f"there is no {path.name} in {path.parent}")
-    try:
-        with path.open("rb") as file:
-            arrays = np.load(file, allow_pickle=False)
-            if isinstance(arrays, np.ndarray):
-                raise ValueError("it holds one array (.npy)")
-            found = {name: arrays[name] for name in (arrays.files if needed is None else needed)}
-            other = [name for name, value in found.items() if not isinstance(value, np.ndarray)]
-            if other:
-                raise ValueError(f"{listed(other)} in it is not an array")
-            return found
-    except (KeyError, ValueError, BadZipFile, zlib.error, OSError, EOFError) as error:
-        raise DataError(f"{path} is not the .npz file it should be, or it is cut short: {error}") from error
+    what = f"{path} is not the .npz file it should be, or it is cut short"
+    with open_regular(path) as file:
+        try:
+            with zipfile.ZipFile(file) as archive:
+                members = npz_members(archive)
+                absent = [name for name in needed or () if name not in members]
+                if absent:
+                    raise DataError(f"{what}: it has no array {listed(absent)}, only {listed(sorted(members))}")
+                chosen = {name: members[name] for name in needed or members}
+                # As the directory says; a member that holds more is not read to its end.
+                limit.check(path.name, sum(member.file_size for member in chosen.values()), size_of(file))
+                return {name: read_member(archive, member, name) for name, member in chosen.items()}
+        except DataError:
+            raise
+        # zipfile raises a dozen kinds of exception for a damaged file.
+        except Exception as error:
+            raise DataError(f"{what}: {error}") from error
+
+
+def npz_members(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
+    """Return the members of an .npz file by the names of their arrays."""
+    infos = archive.infolist()
+    if len(infos) > MOST_ARRAYS:
+        raise ValueError(f"it holds {len(infos):,} arrays, more than {MOST_ARRAYS:,}")
+    members: dict[str, zipfile.ZipInfo] = {}
+    for info in infos:
+        name = info.filename.removesuffix(".npy")
+        if name in members:
+            raise ValueError(f"it holds several arrays called {shown(name)}")
+        # Bits 0, 6 and 13: encrypted, strongly encrypted, encrypted headers.
+        if info.flag_bits & 0x2041:
+            raise ValueError(f"{shown(name)} in it is encrypted: save it without a password")
+        if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise ValueError(f"{shown(name)} in it is compressed in a way that numpy does not write")
+        if not info.filename.endswith(".npy"):
+            raise ValueError(f"{shown(name)} in it is not an array")
+        members[name] = info
+    return members
+
+
+def read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str) -> NDArray[Any]:
+    with archive.open(member) as stream:
+        file = cast("BufferedIOBase", stream)
+        try:
+            return read_values(file, read_header(file, member.file_size))
+        except ValueError as error:
+            raise ValueError(f"{shown(name)} in it is not an array that can be read: {error}") from error

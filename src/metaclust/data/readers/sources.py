@@ -11,6 +11,8 @@ from typing import Any, Literal
 from rich.console import Console
 
 from metaclust._util.progress import Waiting
+from metaclust._util.terminal import printable
+from metaclust.data.files import Limit
 from metaclust.data.kinds import Kind, check_kind
 from metaclust.data.preparation.base import Preparation
 from metaclust.data.readers.cells import Missing
@@ -39,6 +41,7 @@ def read_data(
     fit: Fit | None = None,
     on_error: Literal["raise", "skip"] | None = None,
     like: Preparation | None = None,
+    max_bytes: int | None = None,
     progress: bool = True,
 ) -> Rows:
     """Read the rows of a file, or of a folder of images.
@@ -73,9 +76,13 @@ def read_data(
         Whether an image that cannot be read is an error (the default), or left out with a warning.
     like : Preparation, optional
         Read the file as the training rows of a model were read.
+    max_bytes : int, optional
+        The most bytes of data, decompressed, that are read. By default half of the memory of this machine, and beyond
+        256 MiB at most 200 times the size of the file: a small file can claim to hold more than any memory.
     progress : bool
         Show a progress bar, and the line that describes the rows.
     """
+    limit = Limit(max_bytes)
     source = Path(path).expanduser()
     check_kind(kind)
     if not source.exists():
@@ -92,17 +99,19 @@ def read_data(
         images = asked | {name: value for name, value in like.reading().items() if name in asked}
         missing = like.reading().get("missing", missing) if missing == "error" else missing
     if source.is_dir():
-        rows = read_folder(source, table, kind, images, progress)
+        rows = read_folder(source, table, kind, images, limit, progress)
     else:
         refuse(asked, "a file", source)
         with Waiting(f"reading {source.name}", enabled=progress):
-            rows = read_file(source, table, kind, missing, like)
+            rows = read_file(source, table, kind, missing, like, limit)
     if progress:
-        Console(stderr=True, soft_wrap=True, emoji=False).print(str(rows), markup=False, highlight=False)
+        Console(stderr=True, soft_wrap=True, emoji=False).print(printable(rows), markup=False, highlight=False)
     return rows
 
 
-def read_folder(folder: Path, columns: Columns, kind: Kind, images: dict[str, Any], progress: bool) -> Rows:
+def read_folder(
+    folder: Path, columns: Columns, kind: Kind, images: dict[str, Any], limit: Limit, progress: bool
+) -> Rows:
     refuse({"text": columns.text, "columns": columns.vector, "ids": columns.ids}, "a folder of images", folder)
     if kind not in ("auto", "images"):
         raise DataError(f"{folder.name} is a folder, which is read as images, not as {kind}: give a file of {kind}")
@@ -110,12 +119,14 @@ def read_folder(folder: Path, columns: Columns, kind: Kind, images: dict[str, An
         raise DataError(f"label={columns.label!r}: in {folder.name} the folders are the labels; leave label out")
     options = {name: value for name, value in images.items() if value is not None}
     try:
-        return read_image_folder(folder, progress=progress, **options)
+        return read_image_folder(folder, limit=limit, progress=progress, **options)
     except UnreadableImageError as error:
         raise DataError(f"{error}. on_error='skip' (--skip-broken) leaves out images that cannot be read") from error
 
 
-def read_file(path: Path, columns: Columns, kind: Kind, missing: Missing, like: Preparation | None) -> Rows:
+def read_file(
+    path: Path, columns: Columns, kind: Kind, missing: Missing, like: Preparation | None, limit: Limit
+) -> Rows:
     suffixes = [suffix.lower() for suffix in path.suffixes]
     last = suffixes[-1] if suffixes else ""
     inner = suffixes[-2] if last == ".gz" and len(suffixes) > 1 else last
@@ -123,14 +134,14 @@ def read_file(path: Path, columns: Columns, kind: Kind, missing: Missing, like: 
         refuse({"text": columns.text, "columns": columns.vector}, "an array", path)
         if last == ".npy":
             refuse({"ids": columns.ids}, "an array", path)
-            return read_npy(path, columns.label, kind, missing)
-        return read_npz(path, columns.label, columns.ids, kind, missing)
+            return read_npy(path, columns.label, kind, missing, limit)
+        return read_npz(path, columns.label, columns.ids, kind, missing, limit)
     if inner in TABLES or last == ".parquet":
         if like is not None:
             trained = like.reading()
             vector, text = trained.get("columns"), trained.get("usual_text")
             columns = replace(columns, vector=vector, usual_text=text, has_options=False)
-        return read_table(path, columns, kind, missing)
+        return read_table(path, columns, kind, missing, limit)
     raise DataError(f"{path.name} has an ending that is not read ({last or 'none'}): give {READABLE}")
 
 
