@@ -1,4 +1,4 @@
-"""Dask, with and without TLS, and Ray side by side: installed size, start-up time, a pass over shards, a killed worker."""
+"""Dask, with TLS and without, and Ray side by side: installed size, start-up, a pass over shards, a killed worker."""
 
 from __future__ import annotations
 

@@ -20,6 +20,8 @@ from metaclust._util.checks import check_count
 from metaclust._util.progress import Waiting
 from metaclust._util.tensors import CheckpointError, versions
 from metaclust.data.inputs import as_rows, canonical_order, is_numeric_matrix
+from metaclust.data.preparation.embeddings import EmbeddingPreparation
+from metaclust.data.preparation.model_folder import NamedByFile
 from metaclust.data.preparation.prepare import (
     Preparation,
     Scaling,
@@ -316,13 +318,30 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         }
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], device: str = "auto") -> MetaClusterer:
-        """Load what :meth:`save` wrote, or a file of :func:`save_model` that says how rows are prepared."""
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        device: str = "auto",
+        *,
+        embedding_model: str | os.PathLike[str] | None = None,
+    ) -> MetaClusterer:
+        """Load what :meth:`save` wrote, or a file of :func:`save_model` that says how rows are prepared.
+
+        Nothing is downloaded because the file says so. ``embedding_model`` is where the embedding model of a model of
+        texts is, if not where the file says: a folder, or a name on the Hugging Face hub, from where it is downloaded.
+        """
         model, description = load_model(path, device=device)
         try:
-            return cls.of(model, description, device)
+            estimator = cls.of(model, description, device)
         except (DataError, TypeError, ValueError, KeyError) as error:
             raise CheckpointError(f"{path} does not hold a MetaClusterer: {error}") from error
+        if embedding_model is not None:
+            if not isinstance(estimator.preparation_, EmbeddingPreparation):
+                raise ValueError(
+                    f"embedding_model={str(embedding_model)!r}: {path} has no sentence embeddings; omit it"
+                )
+            estimator.preparation_ = estimator.preparation_.with_model(embedding_model)
+        return estimator
 
     @classmethod
     def of(cls, model: ClusteringModel, description: Description, device: str = "auto") -> MetaClusterer:
@@ -336,6 +355,8 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         settings = {name: value for name, value in settings.items() if name in cls._get_param_names()}
         if "task_rows" in settings:
             settings["task_rows"] = tuple(settings["task_rows"])
+        if isinstance(settings.get("embedding_model"), str):
+            settings["embedding_model"] = NamedByFile(settings["embedding_model"])
         estimator = cls(**{**settings, "device": device})
         estimator.check_settings()
         estimator.preparation_ = preparation_from(described)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -44,6 +45,16 @@ def replacing(target: str | os.PathLike[str], beside: str | os.PathLike[str] | N
         unfinished.replace(target)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def remove_unfinished(target: str | os.PathLike[str]) -> None:
+    """Remove what killed processes left of ``target`` beside it; none may be writing it now."""
+    target = Path(target)
+    unfinished = re.compile(re.escape(f".{target.name}.") + "[a-z0-9_]{8}")
+    for folder in target.parent.iterdir():
+        named = unfinished.fullmatch(folder.name) and folder.is_dir() and not folder.is_symlink()
+        if named and {path.name for path in folder.iterdir()} <= {target.name}:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def write_text(target: str | os.PathLike[str], text: str) -> None:

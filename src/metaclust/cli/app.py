@@ -17,6 +17,7 @@ from metaclust.cli.options import (
     AsJson,
     DataPath,
     Device,
+    EmbeddingModel,
     Force,
     Label,
     MaxClusters,
@@ -84,9 +85,7 @@ def train(
         str | None,
         typer.Option(help="Text features: tfidf (default), counts or embeddings.", show_default=False),
     ] = None,
-    embedding_model: Annotated[
-        str | None, typer.Option(help="Folder or name of a sentence-transformers model.", show_default=False)
-    ] = None,
+    embedding_model: EmbeddingModel = None,
     max_clusters: Annotated[int, typer.Option(help="Largest number of clusters.")] = 10,
     encoder: Annotated[str, typer.Option(help="Encoder: auto, network or residual (for embeddings).")] = "auto",
     choose: Annotated[str, typer.Option(help="How to select a clustering: auto, learned or bound.")] = "auto",
@@ -172,6 +171,7 @@ def cluster(
     label: Label = None,
     missing: Missing = "error",
     skip_broken: SkipBroken = False,
+    embedding_model: EmbeddingModel = None,
     seed: Seed = None,
     device: Device = "auto",
     engine: Annotated[
@@ -208,7 +208,7 @@ def cluster(
         "seed": seed,
         "progress": not quiet,
     }
-    trained = TrainedModel(model, settings, max_clusters, device)
+    trained = TrainedModel(model, settings, max_clusters, device, embedding_model)
     sharded = {
         "workers": workers,
         "address": address,
@@ -244,6 +244,7 @@ def evaluate(
     max_clusters: MaxClusters = None,
     missing: Missing = "error",
     skip_broken: SkipBroken = False,
+    embedding_model: EmbeddingModel = None,
     seed: Seed = None,
     device: Device = "auto",
     quiet: Quiet = False,
@@ -252,7 +253,7 @@ def evaluate(
     """Score the clusters of labelled data against its categories."""
     from metaclust.cli.commands import TrainedModel, evaluate_model
 
-    trained = TrainedModel(model, {"seed": seed, "progress": not quiet}, max_clusters, device)
+    trained = TrainedModel(model, {"seed": seed, "progress": not quiet}, max_clusters, device, embedding_model)
     reading = {"label": label, "missing": missing, "on_error": "skip" if skip_broken else None}
     show(evaluate_model(trained, data, reading, tasks), as_json)
 
@@ -301,6 +302,7 @@ def experiment(
 
     Existing results are kept, so that an interrupted experiment continues where it stopped.
     """
+    from metaclust._util.targets import check_new_folder
     from metaclust.experiments.command import run_experiment
 
     if workers > 1:
@@ -309,6 +311,8 @@ def experiment(
         refuse(
             {"methods": methods, "threads": threads}, "does not apply to tables and figures: omit it, or --render-only"
         )
+    for folder in (out, runs):
+        check_new_folder(folder)
     facts = run_experiment(
         name,
         dataset,

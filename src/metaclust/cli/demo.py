@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from metaclust.cli.commands import check_writable
+from metaclust._util.locks import writing
+from metaclust._util.targets import check_file
 from metaclust.data import Dataset, load_dataset
 from metaclust.data.rows import DataWarning
 from metaclust.estimator import MetaClusterer
@@ -57,7 +58,22 @@ def main(
     progress : bool
         Show progress.
     """
-    check_writable(report, force)
+    check_file(report, force)
+    with writing(report):
+        return run(pretrain_steps, steps, test_tasks, choice_tasks, seed, report, force, progress)
+
+
+def run(
+    pretrain_steps: int,
+    steps: int,
+    test_tasks: int,
+    choice_tasks: int,
+    seed: int,
+    report: Path,
+    force: bool,
+    progress: bool,
+) -> dict[str, Evaluation]:
+    """Train, compare and write the report; the arguments are those of :func:`main`."""
     console = Console()
     started = time.perf_counter()
     torch.set_num_threads(os.cpu_count() or 1)

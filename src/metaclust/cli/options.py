@@ -28,6 +28,9 @@ Label = Annotated[
 ]
 Missing = Annotated[str, typer.Option(help="How to treat rows with missing values: error, drop or mean (numbers).")]
 SkipBroken = Annotated[bool, typer.Option("--skip-broken", help="Skip images that cannot be read.")]
+EmbeddingModel = Annotated[
+    str | None, typer.Option(help="Folder or name of a sentence-transformers model.", show_default=False)
+]
 MaxClusters = Annotated[
     int | None,
     typer.Option(help="Largest number of clusters; by default that of the model.", show_default=False),

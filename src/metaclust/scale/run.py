@@ -163,16 +163,19 @@ def cluster_shards(
     collection = hasattr(shards, "__dask_graph__")
     paths = [] if collection else shard_paths(shards)
     folder = ShardRunFolder(Path(out).expanduser().absolute())
-    folder.check([path.parent for path in paths], resume, force)
     if isinstance(estimator, MetaClusterer):
         reader: Reader = Encoded(str(folder.model), str(folder.encoded), str(estimator.device))
+        width = int(estimator.model_.config.representation)
     else:
-        reader = Numbers(None if columns is None else tuple(columns), ids)
+        reader, width = Numbers(None if columns is None else tuple(columns), ids), 0
     name = str(shards) if isinstance(shards, str | os.PathLike) else "the shards"
     rows = ShardRows(LocalEngine(), reader, name, on_bad_shard, ids)
-    if not collection:
-        rows.open(paths, folder)
     with ExitStack() as stack:
+        stack.enter_context(folder.sole([path.parent for path in paths]))
+        folder.check(resume, force)
+        if not collection:
+            rows.open(paths, folder)
+            folder.check_space(rows.count, width)
         rows.engine = stack.enter_context(opened)
         folder.begin()
         if collection:
