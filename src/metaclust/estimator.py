@@ -6,6 +6,7 @@ import os
 import time
 import warnings
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -17,7 +18,9 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from metaclust._util.checks import check_count
+from metaclust._util.distributed import current
 from metaclust._util.progress import Waiting
+from metaclust._util.targets import check_new_folder
 from metaclust._util.tensors import CheckpointError, versions
 from metaclust.data.inputs import as_rows, canonical_order, is_numeric_matrix
 from metaclust.data.preparation.embeddings import EmbeddingPreparation
@@ -191,6 +194,8 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         run is kept there, and ``resume=True`` goes on with one that was interrupted.
         """
         self.check_settings()
+        if folder is not None and current().main:
+            check_new_folder(Path(folder))
         rows = self._rows(X, y, training=True).without_small_categories()
         check_applicable(self.get_params(), rows)
         preparation, rows = fit_preparation(

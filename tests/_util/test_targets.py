@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from metaclust import CheckpointError, InfiniteGaussianMixture, MetaClusterer
 from metaclust._util import targets
 from metaclust._util.targets import check_file, check_new_folder, check_space, same
+from metaclust.mixture.fit import StreamRows
 
 Usage = namedtuple("Usage", "total used free")
 
@@ -107,3 +109,13 @@ def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     check_space(tmp_path, 30_000_000, "the run")
     with pytest.raises(OSError, match=r"the run in .* needs about 57 MB, but 50 MB are free: make room"):
         check_space(tmp_path, 40_000_000, "the run")
+
+
+def test_fits_and_reports_try_their_targets_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr(MetaClusterer, "_rows", lambda *_, **__: pytest.fail("rows were read"))
+    with pytest.raises(NotADirectoryError, match=r"file is a file; choose another"):
+        MetaClusterer().fit([[0.0]], [0], folder=tmp_path / "file" / "run")
+    monkeypatch.setattr(StreamRows, "survey", lambda *_: pytest.fail("rows were read"))
+    with pytest.raises(CheckpointError, match=r"cannot write .*state: the folder .*no is not there; create it first"):
+        InfiniteGaussianMixture(2).fit([[0.0], [1.0]], state=tmp_path / "no" / "state")

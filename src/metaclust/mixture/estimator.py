@@ -16,6 +16,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
+from metaclust._util.targets import check_folder
+from metaclust._util.tensors import CheckpointError
 from metaclust.data.rows import DataError
 from metaclust.data.streams import ArrayStream, RowStream, in_blocks, joined, row_stream
 from metaclust.data.survey import Survey, check_block
@@ -187,6 +189,10 @@ class InfiniteGaussianMixture(DensityMixin, BaseEstimator):  # type: ignore[misc
             raise FileExistsError(
                 f"state={str(state)!r} holds a fit already: pass resume=True to resume it, or another path"
             )
+        if state is not None:
+            if not (place := Path(state).absolute().parent).is_dir():
+                raise CheckpointError(f"cannot write {state}: the folder {place} is not there; create it first")
+            check_folder(place, Path(state))
         reached = None if state is None else load_state(state, settings, kind)
         if reached is None:
             reached = FitState(rows.survey(SAMPLE, int(self.seed)))

@@ -1,7 +1,7 @@
 """The Dask engine: processes on this machine, or a running cluster.
 
 Whoever can talk to a Dask scheduler or worker can run code in it. So the processes that are started here listen on this
-machine only, talk through TLS with certificates that exist for one run and in memory alone, and serve no web pages.
+machine only, talk through TLS with certificates that exist for one run, and serve no web pages.
 """
 
 from __future__ import annotations
