@@ -301,21 +301,27 @@ def main(arguments: list[str] | None = None) -> int:
         place, data = Path(scratch), Path(scratch) / "data"
         data.mkdir()
         write_data(data)
+        print(
+            "| command | seconds | kills | ended before | finished | lost | differing |\n|---|---|---|---|---|---|---|"
+        )
         found = cases(dask=not options.no_dask)
-        workers = 0 if options.no_dask else options.kills // 10
-        share = (options.kills - workers) // len(found)
-        for case in found:
+        # Dask's processes take long to start.
+        shares = (
+            [options.kills // 5] * 4 + [options.kills // 10] * 2 if not options.no_dask else [options.kills // 4] * 4
+        )
+        for case, share in zip(found, shares, strict=False):
             measure(case, data, place)
-            print(f"{case.name}: {case.seconds:.1f} s", file=sys.stderr, flush=True)
-            rest = options.kills - workers - share * (len(found) - 1)
-            kill_often(case, data, place, rest if case is found[0] else share, draw)
-        if workers:
-            found.append(kill_workers(data, place, workers, draw))
-    print("| command | seconds | kills | ended before | finished | lost | differing |\n|---|---|---|---|---|---|---|")
-    for case in found:
-        counts = (case.kills, case.ended, case.finished, case.lost, case.differing)
-        print(f"| {case.name} | {case.seconds:.1f} | {' | '.join(map(str, counts))} |")
+            kill_often(case, data, place, share, draw)
+            show(case)
+        if not options.no_dask:
+            found.append(kill_workers(data, place, shares[-1], draw))
+            show(found[-1])
     return int(any(case.lost or case.differing for case in found))
+
+
+def show(case: Case) -> None:
+    counts = (case.kills, case.ended, case.finished, case.lost, case.differing)
+    print(f"| {case.name} | {case.seconds:.1f} | {' | '.join(map(str, counts))} |", flush=True)
 
 
 if __name__ == "__main__":
