@@ -94,6 +94,7 @@ def test_what_a_killed_process_left_of_a_file_is_removed_and_nothing_else(tmp_pa
     for name in (left.name, *others):
         (tmp_path / name).mkdir()
         (tmp_path / name / "c.csv").write_text("half")
+    (left / ".tmpG3OkY7").write_text("half")
     (tmp_path / ".c.csv.other123" / "mine.txt").write_text("precious")
     (tmp_path / ".c.csv.a_file_1").write_text("precious")
     with writing(tmp_path / "c.csv"):

@@ -53,7 +53,8 @@ def remove_unfinished(target: str | os.PathLike[str]) -> None:
     unfinished = re.compile(re.escape(f".{target.name}.") + "[a-z0-9_]{8}")
     for folder in target.parent.iterdir():
         named = unfinished.fullmatch(folder.name) and folder.is_dir() and not folder.is_symlink()
-        if named and {path.name for path in folder.iterdir()} <= {target.name}:
+        # safetensors has an unfinished file of its own, .tmp and some letters.
+        if named and all(path.name == target.name or path.name.startswith(".tmp") for path in folder.iterdir()):
             shutil.rmtree(folder, ignore_errors=True)
 
 
