@@ -1,4 +1,4 @@
-"""Dask and Ray side by side: installed size, start-up time, a pass over shards, a killed worker."""
+"""Dask, with TLS and without, and Ray side by side: installed size, start-up, a pass over shards, a killed worker."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from contextlib import ExitStack
 from importlib import metadata, util
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import cloudpickle
 import torch
+from distributed import Security
 
 from benchmarks.measure import interleaved
 from benchmarks.report import Row, machine, markdown
@@ -24,18 +26,20 @@ from metaclust.mixture.blocks import BlockSums, Map
 from metaclust.mixture.families import FAMILIES, component_family
 from metaclust.mixture.rows import StreamRows
 from metaclust.mixture.streaming import BlockMixture, Passes
-from metaclust.scale import open_engine
+from metaclust.scale import DaskEngine, open_engine
 from metaclust.scale.rows import ShardRows
 from metaclust.scale.shards import Numbers
 from metaclust.scale.tasks import ShardSums, SumsJob
 
 WORKERS = 2
+PLAIN = "dask without TLS"
+PACKAGES = {"dask": ("distributed", "cryptography"), PLAIN: ("distributed",), "ray": ("ray",)}
 
 
 def rows(short: bool = False) -> list[Row]:
     """Compare passes with those of one process with two threads over the same shards."""
     n, shard, rounds = (20_000, 1000, 1) if short else (10**7, 250_000, 15)
-    names = [name for name in ("dask", "ray") if util.find_spec(name)]
+    names = ["dask", PLAIN, *(["ray"] if util.find_spec("ray") else [])]
     with tempfile.TemporaryDirectory() as place, ExitStack() as stack:
         folder = write_shards(Path(place) / "shards", n, shard)
         values: dict[str, dict[str, float]] = {}
@@ -49,7 +53,7 @@ def rows(short: bool = False) -> list[Row]:
             for handle in [engine.submit(imported) for _ in range(2 * WORKERS)]:
                 engine.result(handle)
             values[name] = {
-                "installed, MB": installed({"dask": "distributed"}.get(name, name)),
+                "installed, MB": sum(installed(package) for package in PACKAGES[name]),
                 "start, s": ready - started,
                 "first tasks, s": time.perf_counter() - ready,
             }
@@ -89,7 +93,16 @@ def opened(name: str) -> Any:
         from benchmarks.ray_engine import RayEngine
 
         return RayEngine(WORKERS)
-    return open_engine(name, WORKERS)
+    return PlainDaskEngine(WORKERS) if name == PLAIN else open_engine(name, WORKERS)
+
+
+class PlainDaskEngine(DaskEngine):
+    """The Dask engine without TLS, to measure what TLS costs."""
+
+    def __enter__(self) -> DaskEngine:
+        plain = Security(require_encryption=False)
+        with patch("metaclust.scale.dask_engine.temporary_certificates", lambda: plain):
+            return super().__enter__()
 
 
 def mixture() -> BlockMixture:

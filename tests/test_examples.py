@@ -13,8 +13,8 @@ from metaclust.cli.app import app
 from metaclust.training import recipe
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ["README.md", "docs/training.md", "docs/scaling.md", "docs/data.md"]
-NOT_RUN = {"docs/scaling.md": ["needs a Dask cluster"]}
+PAGES = ["README.md", "docs/training.md", "docs/scaling.md", "docs/data.md", "docs/security.md"]
+NOT_RUN = {"docs/scaling.md": ["needs a Dask cluster"], "docs/security.md": ["needs a Dask cluster"]}
 """By page, why blocks are not run: each says so in a comment before it."""
 
 

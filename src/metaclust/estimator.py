@@ -6,6 +6,7 @@ import os
 import time
 import warnings
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -18,9 +19,13 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 
 from metaclust._util import schema
 from metaclust._util.checks import check_count
+from metaclust._util.distributed import current
 from metaclust._util.progress import Waiting
+from metaclust._util.targets import check_new_folder
 from metaclust._util.tensors import refusing, versions
 from metaclust.data.inputs import as_rows, canonical_order, is_numeric_matrix
+from metaclust.data.preparation.embeddings import EmbeddingPreparation
+from metaclust.data.preparation.model_folder import NamedByFile
 from metaclust.data.preparation.prepare import (
     Preparation,
     Scaling,
@@ -190,6 +195,8 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         run is kept there, and ``resume=True`` goes on with one that was interrupted.
         """
         self.check_settings()
+        if folder is not None and current().main:
+            check_new_folder(Path(folder))
         rows = self._rows(X, y, training=True).without_small_categories()
         check_applicable(self.get_params(), rows)
         preparation, rows = fit_preparation(
@@ -319,11 +326,28 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         }
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], device: str = "auto") -> MetaClusterer:
-        """Load what :meth:`save` wrote, or a file of :func:`save_model` that says how rows are prepared."""
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        device: str = "auto",
+        *,
+        embedding_model: str | os.PathLike[str] | None = None,
+    ) -> MetaClusterer:
+        """Load what :meth:`save` wrote, or a file of :func:`save_model` that says how rows are prepared.
+
+        Nothing is downloaded because the file says so. ``embedding_model`` is where the embedding model of a model of
+        texts is, if not where the file says: a folder, or a name on the Hugging Face hub, from where it is downloaded.
+        """
         model, description = load_model(path, device=device)
         with refusing(path, "a MetaClusterer"):
-            return cls.of(model, description, device)
+            estimator = cls.of(model, description, device)
+        if embedding_model is not None:
+            if not isinstance(estimator.preparation_, EmbeddingPreparation):
+                raise ValueError(
+                    f"embedding_model={str(embedding_model)!r}: {path} has no sentence embeddings; omit it"
+                )
+            estimator.preparation_ = estimator.preparation_.with_model(embedding_model)
+        return estimator
 
     @classmethod
     def of(cls, model: ClusteringModel, description: Description, device: str = "auto") -> MetaClusterer:
@@ -337,6 +361,8 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         settings = {name: value for name, value in settings.items() if name in cls._get_param_names()}
         if "task_rows" in settings:
             settings["task_rows"] = tuple(settings["task_rows"])
+        if isinstance(settings.get("embedding_model"), str):
+            settings["embedding_model"] = NamedByFile(settings["embedding_model"])
         estimator = cls(**{**settings, "device": device})
         estimator.check_settings()
         estimator.preparation_ = preparation_from(described)

@@ -40,8 +40,9 @@ def test_the_cluster_has_two_processes_of_its_own(engine: DaskEngine) -> None:
 
 def test_a_cluster_that_is_there_is_used_and_left_alone(shards: Path, tmp_path: Path, engine: DaskEngine) -> None:
     address, environment = engine.cluster.scheduler_address, dict(os.environ)
+    own = {"address": address, "security": engine.cluster.security}
     mixture = InfiniteGaussianMixture(4, max_iter=2)
-    result = cluster_shards(mixture, shards, tmp_path / "out", engine="dask", address=address, progress=True)
+    result = cluster_shards(mixture, shards, tmp_path / "out", engine="dask", progress=True, **own)
     assert result.passes == 2
     assert len(engine.client.nthreads()) == 2
     assert dict(os.environ) == environment

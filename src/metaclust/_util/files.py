@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -38,6 +39,17 @@ def replacing(target: str | os.PathLike[str], beside: str | os.PathLike[str] | N
         unfinished.replace(target)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def remove_unfinished(target: str | os.PathLike[str]) -> None:
+    """Remove what killed processes left of ``target`` beside it; none may be writing it now."""
+    target = Path(target)
+    unfinished = re.compile(re.escape(f".{target.name}.") + "[a-z0-9_]{8}")
+    for folder in target.parent.iterdir():
+        named = unfinished.fullmatch(folder.name) and folder.is_dir() and not folder.is_symlink()
+        # safetensors has an unfinished file of its own, .tmp and some letters.
+        if named and all(path.name == target.name or path.name.startswith(".tmp") for path in folder.iterdir()):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def write_text(target: str | os.PathLike[str], text: str) -> None:

@@ -15,6 +15,7 @@ from metaclust.cli.options import (
     AsJson,
     DataPath,
     Device,
+    EmbeddingModel,
     Force,
     Label,
     MaxBytes,
@@ -68,7 +69,7 @@ def train(
     max_bytes: MaxBytes = None,
     size: Annotated[int | None, unset("Side of the images in pixels.")] = None,
     text_as: Annotated[str | None, unset("Text features: tfidf (default), counts or embeddings.")] = None,
-    embedding_model: Annotated[str | None, unset("Folder or name of a sentence-transformers model.")] = None,
+    embedding_model: EmbeddingModel = None,
     max_clusters: Annotated[int, typer.Option(help="Largest number of clusters.")] = 10,
     encoder: Annotated[str, typer.Option(help="Encoder: auto, network or residual (for embeddings).")] = "auto",
     choose: Annotated[str, typer.Option(help="How to select a clustering: auto, learned or bound.")] = "auto",
@@ -145,6 +146,7 @@ def cluster(
     missing: Missing = "error",
     skip_broken: SkipBroken = False,
     max_bytes: MaxBytes = None,
+    embedding_model: EmbeddingModel = None,
     seed: Seed = None,
     device: Device = "auto",
     engine: Annotated[str | None, unset("Cluster a folder of .npy or .parquet shards: dask or local.")] = None,
@@ -172,7 +174,7 @@ def cluster(
         "seed": seed,
         "progress": not quiet,
     }
-    trained = TrainedModel(model, settings, max_clusters, device)
+    trained = TrainedModel(model, settings, max_clusters, device, embedding_model)
     sharded = {
         "workers": workers,
         "address": address,
@@ -210,6 +212,7 @@ def evaluate(
     missing: Missing = "error",
     skip_broken: SkipBroken = False,
     max_bytes: MaxBytes = None,
+    embedding_model: EmbeddingModel = None,
     seed: Seed = None,
     device: Device = "auto",
     quiet: Quiet = False,
@@ -218,7 +221,7 @@ def evaluate(
     """Score the clusters of labelled data against its categories."""
     from metaclust.cli.commands import TrainedModel, evaluate_model
 
-    trained = TrainedModel(model, {"seed": seed, "progress": not quiet}, max_clusters, device)
+    trained = TrainedModel(model, {"seed": seed, "progress": not quiet}, max_clusters, device, embedding_model)
     reading = {"label": label, "missing": missing, "on_error": "skip" if skip_broken else None, "max_bytes": max_bytes}
     show(evaluate_model(trained, data, reading, tasks), as_json)
 
@@ -262,6 +265,7 @@ def experiment(
 
     Existing results are kept, so that an interrupted experiment continues where it stopped.
     """
+    from metaclust._util.targets import check_new_folder
     from metaclust.experiments.command import run_experiment
 
     if workers > 1:
@@ -270,6 +274,8 @@ def experiment(
         refuse(
             {"methods": methods, "threads": threads}, "does not apply to tables and figures: omit it, or --render-only"
         )
+    for folder in (out, runs):
+        check_new_folder(folder)
     facts = run_experiment(
         name,
         dataset,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -15,6 +16,8 @@ from rich.console import Console
 
 from metaclust._util.devices import choose_device
 from metaclust._util.distributed import current
+from metaclust._util.locks import LOCK, held, writing
+from metaclust._util.targets import check_file, check_space, same
 from metaclust._util.terminal import printable
 from metaclust.data.readers.sources import read_data
 from metaclust.data.rows import DataError, Rows
@@ -22,6 +25,11 @@ from metaclust.data.writers import WRITERS, write_table
 from metaclust.estimator import MetaClusterer
 from metaclust.inference.result import Clustering
 from metaclust.training.episodes import TaskSampler
+
+TABLE_BYTES = 30
+"""Bytes of a row of a table, about: its id, cluster and confidence."""
+RUN_FILES = ("checkpoint.safetensors", "metrics.jsonl", "compare-residual", "compare-network", "fold-0")
+"""What a training run writes first."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +40,7 @@ class TrainedModel:
     settings: Mapping[str, Any]
     max_clusters: int | None
     device: str
+    embedding_model: str | None = None
 
     @property
     def progress(self) -> bool:
@@ -40,7 +49,7 @@ class TrainedModel:
     def load(self) -> MetaClusterer:
         """Load the model with the settings."""
         choose_device(self.device)
-        estimator = MetaClusterer.load(self.path, self.device)
+        estimator = MetaClusterer.load(self.path, self.device, embedding_model=self.embedding_model)
         estimator.set_params(**given(self.settings))
         return estimator
 
@@ -61,17 +70,29 @@ class Outputs:
     raw_cells: bool = False
     """Whether text is written to .csv as it is; see :func:`metaclust.data.writers.write_table`."""
 
-    def check(self) -> None:
-        """Raise an error if a file cannot be written."""
-        paths = [path for path in (self.table, self.report, self.clustering) if path is not None]
-        for path in paths:
-            check_writable(path, self.force)
-            if sum(other.absolute() == path.absolute() for other in paths) > 1:
+    @property
+    def paths(self) -> list[Path]:
+        return [path for path in (self.table, self.report, self.clustering) if path is not None]
+
+    def check(self, *inputs: Path) -> None:
+        """Raise an error if a file cannot be written, or is one of those that are read."""
+        for path in self.paths:
+            check_file(path, self.force, inputs)
+            if sum(same(other, path) for other in self.paths) > 1:
                 raise ValueError(f"{path} is given twice: use different files for --out, --report and --save")
+            check_space(path.parent, 0, str(path))
         if self.table is not None and self.table.suffix.lower() not in WRITERS:
             raise ValueError(f"--out {self.table}: use one of the extensions {', '.join(WRITERS)}")
         if self.raw_cells and (self.table is None or self.table.suffix.lower() != ".csv"):
             raise ValueError("--raw-cells applies to --out with a .csv file only: omit it")
+
+    def check_space(self, rows: int, width: int, model: Path) -> None:
+        """Raise an error if the files, as far as their sizes are known beforehand, do not fit on the disk."""
+        if self.table is not None:
+            check_space(self.table.parent, rows * TABLE_BYTES, str(self.table))
+        if self.clustering is not None:
+            size = model.stat().st_size + rows * (4 * width + TABLE_BYTES)
+            check_space(self.clustering.parent, size, str(self.clustering))
 
     def write(self, result: Clustering) -> dict[str, str]:
         """Write the files; returns the path of each."""
@@ -110,26 +131,31 @@ def train_model(
     estimator = MetaClusterer(**settings)
     estimator.check_settings()
     if among.main:
-        check_writable(out, force)
-        clear_run(run, resume, force)
-    among.wait()
-    console = message_console(quiet=not settings["progress"])
-    if resume and not run.exists():
-        console.print(printable(f"There is no run to resume in {run}: starting a new one."), markup=False)
-    rows = read(data, reading, settings["progress"])
-    if rows.labels is None:
-        raise DataError(f"{data} has no labels to learn from: name their column with --label ({rows})")
-    if "text" in settings and rows.kind != "text":
-        raise ValueError(f"--text-as applies to text only, but {data} holds {rows.kind}: omit it")
-    console.print(printable(f"If this is interrupted, resume with: {resume_command}"), markup=False)
-    started = time.perf_counter()
-    try:
-        estimator.fit(rows, folder=run, resume=resume)
-    except KeyboardInterrupt:
-        exit_interrupted(resume_command, quiet=not among.main)
-    if among.main:
-        estimator.save(out)
-        shutil.rmtree(run)
+        check_file(out, force, [data])
+        check_space(out.parent, 0, f"training {out}")
+    with writing(out) if among.main else nullcontext():
+        if among.main:
+            check_run(run, data, resume, force)
+        among.wait()
+        console = message_console(quiet=not settings["progress"])
+        if resume and not run.exists():
+            console.print(printable(f"There is no run to resume in {run}: starting a new one."), markup=False)
+        rows = read(data, reading, settings["progress"])
+        if rows.labels is None:
+            raise DataError(f"{data} has no labels to learn from: name their column with --label ({rows})")
+        if "text" in settings and rows.kind != "text":
+            raise ValueError(f"--text-as applies to text only, but {data} holds {rows.kind}: omit it")
+        if among.main and not resume:
+            clear_run(run)
+        console.print(printable(f"If this is interrupted, resume with: {resume_command}"), markup=False)
+        started = time.perf_counter()
+        try:
+            estimator.fit(rows, folder=run, resume=resume)
+        except KeyboardInterrupt:
+            exit_interrupted(resume_command, quiet=not among.main)
+        if among.main:
+            estimator.save(out)
+            shutil.rmtree(run)
     for decision in estimator.decisions_:
         console.print(printable(decision), markup=False)
     facts: dict[str, Any] = {
@@ -143,28 +169,48 @@ def train_model(
     return facts
 
 
-def clear_run(run: Path, resume: bool, force: bool) -> None:
-    """Remove an interrupted run with ``force``; without ``resume`` or ``force`` it is an error."""
-    if run.exists() and not resume:
-        if not force:
+def check_run(run: Path, data: Path, resume: bool, force: bool) -> None:
+    """Raise an error if the folder of the run holds what may not be overwritten, or is in use."""
+    if not run.exists():
+        return
+    if not run.is_dir():
+        raise FileExistsError(f"{run} is a file, where the folder of the run would be: choose another --out")
+    with held(run / LOCK, run):
+        names = {path.name for path in run.iterdir()} - {LOCK}
+        if names and not names.intersection(RUN_FILES):
+            raise FileExistsError(f"{run} holds other files than a training run: choose another --out")
+        if data.resolve().is_relative_to(run.resolve()):
+            raise ValueError(f"{data} is in {run}, which is removed in the end: choose another --out")
+        if not resume and not force:
             raise FileExistsError(f"{run} holds an interrupted run: add --resume to continue it or --force to restart")
-        shutil.rmtree(run)
+
+
+def clear_run(run: Path) -> None:
+    """Remove an interrupted run, unless a process is at it."""
+    if run.exists():
+        with held(run / LOCK, run):
+            for path in run.iterdir():
+                if path.name != LOCK:
+                    shutil.rmtree(path) if path.is_dir() else path.unlink()
+        run.rmdir()
 
 
 def cluster_data(model: TrainedModel, data: Path, reading: Mapping[str, Any], outputs: Outputs) -> dict[str, Any]:
     """Cluster a file or a folder of images and write the outputs."""
-    outputs.check()
-    estimator, rows = model.load_with(data, reading)
-    result = estimator.cluster(rows, max_clusters=model.max_clusters)
-    facts: dict[str, Any] = {
-        "clusters": result.n_clusters,
-        "rows": len(result),
-        "sizes": result.sizes.tolist(),
-        "unsure rows": int(result.unsure.sum()),
-    }
-    if result.categories is not None:
-        facts |= result.scores()
-    return facts | outputs.write(result)
+    outputs.check(data, model.path)
+    with writing(*outputs.paths):
+        estimator, rows = model.load_with(data, reading)
+        outputs.check_space(len(rows), estimator.model_.config.representation, model.path)
+        result = estimator.cluster(rows, max_clusters=model.max_clusters)
+        facts: dict[str, Any] = {
+            "clusters": result.n_clusters,
+            "rows": len(result),
+            "sizes": result.sizes.tolist(),
+            "unsure rows": int(result.unsure.sum()),
+        }
+        if result.categories is not None:
+            facts |= result.scores()
+        return facts | outputs.write(result)
 
 
 def cluster_folder(
@@ -237,13 +283,3 @@ def read(data: Path, reading: Mapping[str, Any], progress: bool) -> Rows:
     if reading.get("on_error") is not None and data.is_file():
         raise ValueError(f"--skip-broken applies to folders of images, but {data} is a file: omit it")
     return read_data(data, progress=progress, **reading)
-
-
-def check_writable(path: Path, force: bool) -> None:
-    """Raise an error if a file cannot be written, or exists and may not be overwritten."""
-    if path.is_dir():
-        raise IsADirectoryError(f"{path} is a folder: give the path of a file")
-    if path.exists() and not force:
-        raise FileExistsError(f"{path} already exists: choose another path or add --force to overwrite it")
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"cannot write {path}: the folder {path.parent} does not exist; create it first")

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from metaclust.cli.commands import check_writable
+from metaclust._util.targets import check_file
 from metaclust.data import Dataset, load_dataset
 from metaclust.data.rows import DataWarning
 from metaclust.estimator import MetaClusterer
@@ -39,7 +39,7 @@ def main(
     progress: bool = True,
 ) -> dict[str, Evaluation]:
     """Run the demo and return the results on ``test_tasks`` piles of unseen concepts by method."""
-    check_writable(report, force)
+    check_file(report, force)
     console = Console()
     started = time.perf_counter()
     torch.set_num_threads(os.cpu_count() or 1)

@@ -42,6 +42,7 @@ ModelPath = Annotated[Path, typer.Argument(help="Model file written by `metaclus
 Label = Annotated[str | None, unset("Column or array of the known categories; by default one named label or category.")]
 Missing = Annotated[str, typer.Option(help="How to treat rows with missing values: error, drop or mean (numbers).")]
 SkipBroken = Annotated[bool, typer.Option("--skip-broken", help="Skip images that cannot be read.")]
+EmbeddingModel = Annotated[str | None, unset("Folder or name of a sentence-transformers model.")]
 MaxBytes = Annotated[
     int | None,
     unset("Most bytes of data to read, decompressed; by default half of the memory and 200 times the file."),

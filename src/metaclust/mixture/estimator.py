@@ -17,6 +17,9 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
+from metaclust._util.locks import writing
+from metaclust._util.targets import check_folder
+from metaclust._util.tensors import CheckpointError
 from metaclust.data.memory import check_memory
 from metaclust.data.rows import DataError
 from metaclust.data.streams import ArrayStream, RowStream, in_blocks, joined, row_stream
@@ -183,14 +186,29 @@ class InfiniteGaussianMixture(DensityMixin, BaseEstimator):  # type: ignore[misc
             The fitted estimator.
         """
         self.check_settings()
+        if state is None:
+            return self._fit(X, sample_weight, None)
+        if not (place := Path(state).absolute().parent).is_dir():
+            raise CheckpointError(f"cannot write {state}: the folder {place} is not there; create it first")
+        check_folder(place, Path(state))
+        if not resume and Path(state).exists():
+            raise FileExistsError(
+                f"state={str(state)!r} holds a fit already: pass resume=True to resume it, or another path"
+            )
+        with writing(state):
+            return self._fit(X, sample_weight, state)
+
+    def _fit(
+        self,
+        X: Any,  # noqa: N803
+        sample_weight: Any,
+        state: str | os.PathLike[str] | None,
+    ) -> InfiniteGaussianMixture:
+        """Fit the mixture, from the state where there is one."""
         kind = FAMILIES[self.covariance]
         warm: bool = self.warm_start and type(getattr(self, "_family", None)) is kind
         rows = self._rows(X, sample_weight, warm)
         settings = settings_as_json(self.get_params())
-        if state is not None and not resume and Path(state).exists():
-            raise FileExistsError(
-                f"state={str(state)!r} holds a fit already: pass resume=True to resume it, or another path"
-            )
         reached = None if state is None else load_state(state, settings, kind)
         resumed = None if reached is None else state
         if reached is None:
@@ -224,7 +242,7 @@ class InfiniteGaussianMixture(DensityMixin, BaseEstimator):  # type: ignore[misc
                 f"the bound still changed by more than tol={self.tol!r} after max_iter={self.max_iter!r} passes: give "
                 "a larger max_iter, or a larger tol",
                 ConvergenceWarning,
-                stacklevel=2,
+                stacklevel=3,
             )
         return self
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from metaclust._util.files import replacing
 from metaclust._util.progress import Waiting
+from metaclust._util.targets import check_folder
 from metaclust.data.rows import DataError
 from metaclust.inference.result import Clustering
 from metaclust.report.cards import make_cards
@@ -50,8 +51,9 @@ def check_target(target: Path, force: bool) -> None:
         raise FileNotFoundError(f"cannot write {target}: the folder {target.parent} does not exist; create it first")
     if target.is_dir():
         raise IsADirectoryError(f"cannot write {target}: it is a folder; give the path of a file")
-    if target.exists() and not force:
+    if os.path.lexists(target) and not force:
         raise FileExistsError(f"{target} already exists: pass force=True to overwrite it, or choose another path")
+    check_folder(target.parent, target)
 
 
 def check_clustering(clustering: Clustering) -> None:

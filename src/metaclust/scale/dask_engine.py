@@ -1,13 +1,21 @@
-"""The Dask engine: processes on this machine, or a running cluster."""
+"""The Dask engine: processes on this machine, or a running cluster.
+
+Whoever can talk to a Dask scheduler or worker can run code in it. So the processes that are started here listen on this
+machine only, talk through TLS with certificates that exist for one run, and serve no web pages.
+"""
 
 from __future__ import annotations
 
+import copy
 import logging
 import os
+import tempfile
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 from metaclust.data.rows import DataError
@@ -16,16 +24,20 @@ from metaclust.scale.engines import Engine, in_one_thread
 
 try:
     import dask
-    from distributed import Client, LocalCluster, as_completed
+    from distributed import Client, LocalCluster, Security, as_completed
 except ImportError as missing:
     raise ImportError("engine='dask' needs Dask: pip install 'metaclust[scale]'") from missing
 
-WORKERS = {
+SETTINGS: dict[str, Any] = {
     # By default memory is returned to the system at once and allocated again for every block (docs/scaling.md).
     "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": None,
     "distributed.worker.profile.enabled": False,
+    # Each process starts a web server, dashboard or not: without routes it has no pages.
+    "distributed.scheduler.http.routes": [],
+    "distributed.worker.http.routes": [],
 }
-"""Settings of the worker processes."""
+"""Settings of the processes that are started here."""
+LOOPBACK = "127.0.0.1"
 
 
 class DaskEngine:
@@ -37,10 +49,16 @@ class DaskEngine:
         Number of processes on this machine, which run while the context is open.
     address : str, optional
         Address of a running scheduler, whose workers are used instead.
+    security : distributed.Security, optional
+        Certificates to connect to ``address`` with; by default those of Dask's configuration.
     """
 
-    def __init__(self, workers: int, address: str | None = None) -> None:
-        self.wanted, self.address = workers, address
+    def __init__(self, workers: int = 1, address: str | None = None, security: Any = None) -> None:
+        if security is not None and address is None:
+            raise ValueError("security applies to a cluster of your own: give its address, or omit security")
+        if security is not None and not isinstance(security, Security):
+            raise TypeError(f"security is {type(security).__name__}: give a distributed.Security")
+        self.wanted, self.address, self.security = workers, address, security
         self.cluster: Any = None
         self.client: Any = None
 
@@ -61,20 +79,33 @@ class DaskEngine:
         return handle.result()
 
     def __enter__(self) -> DaskEngine:
-        if self.address is None:
-            # Starting workers changes the environment of this process.
-            self.environment = dict(os.environ)
-            with dask.config.set(WORKERS):
-                # Reachable from this machine only, on any free port; the size of a shard limits memory.
-                self.cluster = LocalCluster(
-                    n_workers=self.wanted,
-                    threads_per_worker=1,
-                    memory_limit=None,
-                    dashboard_address="127.0.0.1:0",
-                    worker_dashboard_address="127.0.0.1:0",
-                    silence_logs=logging.CRITICAL,
-                )
-        self.client = Client(self.cluster if self.address is None else self.address, set_as_default=False)
+        if self.address is not None:
+            warn_if_open(self.address)
+            self.client = Client(self.address, security=self.security, set_as_default=False)
+            return self
+        security = temporary_certificates()
+        # Starting workers changes the environment of this process.
+        self.environment = dict(os.environ)
+        # Dask's own folder in /tmp has the same name for everybody: another user may have made it, with links in it.
+        self.scratch = tempfile.TemporaryDirectory(prefix="metaclust-workers-", ignore_cleanup_errors=True)
+        with dask.config.set(SETTINGS):
+            # Reachable from this machine only, on any free port; the size of a shard limits memory.
+            self.cluster = LocalCluster(
+                n_workers=self.wanted,
+                threads_per_worker=1,
+                memory_limit=None,
+                host=LOOPBACK,
+                security=security,
+                # Without an address, the scheduler's web server takes port 8787.
+                scheduler_kwargs={"dashboard": False, "dashboard_address": f"{LOOPBACK}:0"},
+                dashboard_address=None,
+                worker_dashboard_address=None,
+                local_directory=self.scratch.name,
+                # A copy, which workers that replace dead ones get, too.
+                config=copy.deepcopy(dask.config.config),
+                silence_logs=logging.CRITICAL,
+            )
+        self.client = Client(self.cluster, set_as_default=False)
         return self
 
     def __exit__(
@@ -83,9 +114,32 @@ class DaskEngine:
         self.client.close()
         if self.cluster is not None:
             self.cluster.close()
+            self.scratch.cleanup()
             for name in os.environ.keys() - self.environment.keys():
                 del os.environ[name]
             os.environ.update(self.environment)
+
+
+def temporary_certificates() -> Any:
+    """Return certificates for one run, which are kept in memory."""
+    try:
+        return Security.temporary()
+    except ImportError as missing:
+        raise ImportError(
+            "engine='dask' encrypts what its processes exchange, which needs cryptography: pip install "
+            "'metaclust[scale]', or use engine='local'"
+        ) from missing
+
+
+def warn_if_open(address: str) -> None:
+    """Warn that what is sent to a scheduler on another machine is not encrypted."""
+    parts = urlsplit(address if "://" in address else f"tcp://{address}")
+    if parts.scheme in ("tcp", "ws") and parts.hostname not in (LOOPBACK, "localhost", "::1"):
+        warnings.warn(
+            f"address={address!r} is without TLS: everybody who can reach that cluster can run code on it, and it can "
+            "run code here. Start it with certificates and give tls://...; see docs/security.md",
+            stacklevel=3,
+        )
 
 
 def write_partitions(engine: Engine, collection: Any, folder: Path) -> list[Path]:

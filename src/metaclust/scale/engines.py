@@ -67,7 +67,7 @@ class LocalEngine:
         pass
 
 
-def open_engine(name: str, workers: int | None = None, address: str | None = None) -> Any:
+def open_engine(name: str, workers: int | None = None, address: str | None = None, security: Any = None) -> Any:
     """Return the engine of a name as a context manager.
 
     Parameters
@@ -78,20 +78,22 @@ def open_engine(name: str, workers: int | None = None, address: str | None = Non
         Number of Dask processes on this machine; by default one per core.
     address : str, optional
         Address of a running Dask scheduler, instead of ``workers``.
+    security : distributed.Security, optional
+        Certificates to connect to ``address`` with; by default those of Dask's configuration.
     """
     if name not in ENGINES:
         raise ValueError(f"engine={name!r}: choose one of {ENGINES}, or give an object with the methods of Engine")
     if workers is not None:
         check_count("workers", workers)
     if name == "local":
-        if workers not in (None, 1) or address is not None:
-            raise ValueError("engine='local' is this process alone: omit workers and address, or use 'dask'")
+        if workers not in (None, 1) or address is not None or security is not None:
+            raise ValueError("engine='local' is this process alone: omit workers, address and security, or use 'dask'")
         return LocalEngine()
     if workers is not None and address is not None:
         raise ValueError(f"workers={workers!r}: the cluster at address={address!r} has its own; omit workers")
     from metaclust.scale.dask_engine import DaskEngine
 
-    return DaskEngine(workers or os.cpu_count() or 1, address)
+    return DaskEngine(workers or os.cpu_count() or 1, address, security)
 
 
 def map_add(

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from metaclust._util.facts import json_of
 from metaclust._util.files import replacing
+from metaclust._util.locks import held
+from metaclust._util.targets import check_folder, check_space, same
 from metaclust._util.tensors import CheckpointError
 from metaclust.data.rows import listed
 from metaclust.scale.shards import BadShard, Shard
 
 RESULT = "_result.json"
 RUN = "_run"
+LOCK = "_lock"
+LABEL_BYTES = 8
+"""Bytes of the labels of a row, about: files of labels are compressed."""
 
 
 class ShardRunFolder:
@@ -33,16 +39,33 @@ class ShardRunFolder:
         """The shards of the run to resume."""
         self.overwrite = False
 
-    def check(self, sources: Sequence[Path], resume: bool, force: bool) -> None:
-        """Check the existing content before anything is started. Only the output of a run is ever overwritten."""
+    @contextmanager
+    def sole(self, sources: Sequence[Path]) -> Iterator[None]:
+        """Check that the folder can be written, and let no other process use it until the end.
+
+        A folder that was made for this is removed if nothing was written to it.
+        """
         if self.out.exists() and not self.out.is_dir():
             raise NotADirectoryError(f"out={str(self.out)!r} is a file: give a folder for the labels")
         if not self.out.parent.is_dir():
             raise FileNotFoundError(f"cannot write {self.out}: {self.out.parent} does not exist; create it first")
-        if self.out in sources:
+        if any(same(self.out, source) for source in sources):
             raise ValueError(f"out={str(self.out)!r} is the folder of the shards: choose another one for the labels")
+        new = not self.out.exists()
+        check_folder(self.out.parent if new else self.out, self.out)
+        self.out.mkdir(exist_ok=True)
+        try:
+            with held(self.out / LOCK, self.out):
+                yield
+        finally:
+            if new:
+                with suppress(OSError):
+                    self.out.rmdir()
+
+    def check(self, resume: bool, force: bool) -> None:
+        """Check the existing content before anything is started. Only the output of a run is ever overwritten."""
         ours = self.run.exists() or (self.out / RESULT).exists()
-        if self.out.is_dir() and any(self.out.iterdir()) and not ours:
+        if any(path.name != LOCK for path in self.out.iterdir()) and not ours:
             raise FileExistsError(f"{self.out} holds other files: give an empty or a new folder")
         if ours and not (resume and self.run.exists()):
             if not force:
@@ -57,6 +80,13 @@ class ShardRunFolder:
                 self.previous = json.loads(about.read_text(encoding="utf-8"))
             except ValueError as error:
                 raise CheckpointError(f"{about} is broken ({error}): restart with --force (force=True)") from error
+
+    def check_space(self, rows: int, width: int) -> None:
+        """Raise an error if the disk is too full for the labels of rows, and for their ``width`` encoded columns."""
+        there = (
+            0 if self.overwrite or not self.encoded.is_dir() else sum(x.stat().st_size for x in self.encoded.iterdir())
+        )
+        check_space(self.out, max(0, rows * (4 * width + LABEL_BYTES) - there), f"clustering {rows:,} rows")
 
     def begin(self) -> None:
         """Create the folder; remove its content if it is to be overwritten."""

@@ -99,6 +99,7 @@ def cluster_shards(
     engine: str | Engine = "dask",
     workers: int | None = None,
     address: str | None = None,
+    security: Any = None,
     columns: tuple[str, ...] | list[str] | None = None,
     ids: str | None = None,
     probabilities: bool = False,
@@ -129,6 +130,8 @@ def cluster_shards(
         Number of Dask processes on this machine; by default one per core.
     address : str, optional
         Address of a running Dask scheduler, instead of ``workers``.
+    security : distributed.Security, optional
+        Certificates to connect to ``address`` with; by default those of Dask's configuration.
     columns : list of str, optional
         The numeric columns of .parquet shards, for a mixture; by default all but ``ids``.
     ids : str, optional
@@ -154,22 +157,25 @@ def cluster_shards(
     """
     started = time.perf_counter()
     check_arguments(estimator, columns, ids, max_clusters, on_bad_shard)
-    opened = open_engine(engine, workers, address) if isinstance(engine, str) else nullcontext(engine)
-    if not isinstance(engine, str) and (workers is not None or address is not None):
-        raise ValueError("workers and address apply to engines by name: omit them")
+    opened = open_engine(engine, workers, address, security) if isinstance(engine, str) else nullcontext(engine)
+    if not isinstance(engine, str) and any(given is not None for given in (workers, address, security)):
+        raise ValueError("workers, address and security apply to engines by name: omit them")
     collection = hasattr(shards, "__dask_graph__")
     paths = [] if collection else shard_paths(shards)
     folder = ShardRunFolder(Path(out).expanduser().absolute())
-    folder.check([path.parent for path in paths], resume, force)
     if isinstance(estimator, MetaClusterer):
         reader: Reader = Encoded(str(folder.model), str(folder.encoded), str(estimator.device))
+        width = int(estimator.model_.config.representation)
     else:
-        reader = Numbers(None if columns is None else tuple(columns), ids)
+        reader, width = Numbers(None if columns is None else tuple(columns), ids), 0
     name = str(shards) if isinstance(shards, str | os.PathLike) else "the shards"
     rows = ShardRows(LocalEngine(), reader, name, on_bad_shard, ids)
-    if not collection:
-        rows.open(paths, folder)
     with ExitStack() as stack:
+        stack.enter_context(folder.sole([path.parent for path in paths]))
+        folder.check(resume, force)
+        if not collection:
+            rows.open(paths, folder)
+            folder.check_space(rows.count, width)
         rows.engine = stack.enter_context(opened)
         folder.begin()
         if collection:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -16,6 +17,7 @@ from torch import Tensor
 from metaclust._util import schema
 from metaclust._util.distributed import ALONE, Processes
 from metaclust._util.files import write_text
+from metaclust._util.locks import LOCK, held
 from metaclust._util.tensors import CheckpointError, read_tensors, refusing, with_prefix, write_tensors
 from metaclust.model.clustering_model import ClusteringModel
 from metaclust.model.weights import check_weights
@@ -61,6 +63,7 @@ class RunFolder:
         self.checkpoint = folder / "checkpoint.safetensors"
         self.metrics = folder / "metrics.jsonl"
         self._file: TextIO | None = None
+        self._lock = ExitStack()
 
     def open(
         self,
@@ -72,8 +75,25 @@ class RunFolder:
     ) -> Run:
         """Start a run, or restore the model, optimizer and best weights of an earlier one; return its state.
 
-        With several processes, the main one prepares the folder, then all read it.
+        With several processes, the main one prepares the folder, then all read it. No other run can use it until the
+        end of the context.
         """
+        with ExitStack() as lock:
+            if among.main:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                lock.enter_context(held(self.folder / LOCK, self.folder))
+            state = self._open(model, optimizer, best, resume, among)
+            self._lock = lock.pop_all()
+        return state
+
+    def _open(
+        self,
+        model: ClusteringModel,
+        optimizer: torch.optim.Optimizer,
+        best: dict[str, Tensor],
+        resume: bool,
+        among: Processes,
+    ) -> Run:
         if among.main:
             self._prepare(resume)
         among.wait()
@@ -89,8 +109,7 @@ class RunFolder:
         return state
 
     def _prepare(self, resume: bool) -> None:
-        """Create the folder, or remove unfinished files from it; raise an error if it holds a run not to be resumed."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        """Remove unfinished files from the folder; raise an error if it holds a run not to be resumed."""
         for unfinished in self.folder.glob(f".{self.checkpoint.name}.*"):
             # Version 0.1.0 left files, later ones folders.
             shutil.rmtree(unfinished) if unfinished.is_dir() else unfinished.unlink()
@@ -172,6 +191,7 @@ class RunFolder:
         if self._file is not None:
             self._file.close()
             self._file = None
+        self._lock.close()
 
 
 def run_from(values: dict[str, Any]) -> Run:

@@ -7,10 +7,10 @@ import os
 import reprlib
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from metaclust._util.progress import Waiting
 from metaclust.data.kinds import Kind
 from metaclust.data.preparation.base import Options, are_strings, is_count, require, short_repr, values_of
 from metaclust.data.preparation.model_folder import (
+    NamedByFile,
     checked_model,
     hub_model,
     load_sentence_transformer,
@@ -80,14 +81,23 @@ class EmbeddingPreparation:
 
     def __call__(self, rows: Rows) -> Tensor:
         texts: list[str] = values_of(rows, self.kind)
-        embedder = SentenceEmbedder(self.model)
-        if embedder.fingerprint != self.fingerprint:
-            raise DataError(
-                f"the embedding model {self.model!r} is not the one that was used in training: its content differs "
-                f"({embedder.fingerprint[:12]}, not {self.fingerprint[:12]})"
-            )
+        # In training it was downloaded, if need be; later it may be a stranger's file that names it.
+        embedder = SentenceEmbedder(NamedByFile(self.model))
+        self._check(self.model, embedder.fingerprint)
         embeddings = embedder.embed(texts)
         return torch.from_numpy(embeddings * np.float32(np.sqrt(self.width)) if self.scaled else embeddings)
+
+    def with_model(self, model: str | os.PathLike[str]) -> EmbeddingPreparation:
+        """Return the same preparation with another name or folder of its model, which is downloaded if need be."""
+        self._check(model, SentenceEmbedder(model).fingerprint)
+        return replace(self, model=str(model))
+
+    def _check(self, model: str | os.PathLike[str], fingerprint: str) -> None:
+        if fingerprint != self.fingerprint:
+            raise DataError(
+                f"the embedding model {str(model)!r} is not the one that was used in training: its content differs "
+                f"({fingerprint[:12]}, not {self.fingerprint[:12]})"
+            )
 
 
 class SentenceEmbedder:
@@ -120,8 +130,8 @@ class SentenceEmbedder:
 
     @cached_property
     def folder(self) -> Path:
-        """The folder of the model on this machine; a model of the hub is downloaded."""
-        return checked_model(hub_model(str(self.model))) if self._local is None else self._local
+        """The folder of the model on this machine; a model of the hub is downloaded, unless a file named it."""
+        return checked_model(hub_model(cast(str, self.model))) if self._local is None else self._local
 
     @cached_property
     def fingerprint(self) -> str:

@@ -21,8 +21,20 @@ COPIES = ("onnx", "openvino")
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9_][\w.-]*)?")
 
 
+class NamedByFile(str):
+    """The name or folder of an embedding model that a file gave, not the user: nothing is downloaded for it."""
+
+    __slots__ = ()
+
+
 def local_model(model: str | os.PathLike[str]) -> Path | None:
     """Return the folder that ``model`` names, or None for what can only be a name on the hub."""
+    if isinstance(model, NamedByFile) and model.startswith(("//", "\\\\")):
+        # Windows would log in to that machine.
+        raise DataError(
+            f"the model file names the embedding model {str(model)!r}, on another machine: pass a folder that you "
+            "trust as embedding_model=... (--embedding-model)"
+        )
     folder = Path(model)
     # There may be no user of that name.
     with suppress(RuntimeError):
@@ -68,22 +80,36 @@ def model_files(folder: Path) -> list[Path]:
 
 
 def hub_model(name: str) -> Path:
-    """Return the folder of a model of the Hugging Face hub, downloaded if need be and there is a network."""
-    full = name if "/" in name else f"sentence-transformers/{name}"
+    """Return the folder of a model of the Hugging Face hub.
+
+    It is downloaded if need be and there is a network, unless a file named it.
+    """
+    full = str(name) if "/" in name else f"sentence-transformers/{name}"
     try:
         from huggingface_hub import snapshot_download, try_to_load_from_cache
     except ImportError as error:
         raise missing_package(error) from error
+    own = not isinstance(name, NamedByFile)
     place = os.environ.get("SENTENCE_TRANSFORMERS_HOME")
     wanted, others = [f"*{suffix}" for suffix in SUFFIXES], [f"{copy}/*" for copy in COPIES]
     try:
-        return Path(snapshot_download(full, cache_dir=place, allow_patterns=wanted, ignore_patterns=others))
+        return Path(
+            snapshot_download(
+                full, cache_dir=place, allow_patterns=wanted, ignore_patterns=others, local_files_only=not own
+            )
+        )
     # The hub's errors have no common parent but this.
     except Exception as error:
         # What another program has downloaded of the model is enough.
         for file in ("modules.json", "config.json"):
             if isinstance(held := try_to_load_from_cache(full, file, cache_dir=place), str):
                 return Path(held).parent
+        if not own:
+            raise DataError(
+                f"the model file names the embedding model {str(name)!r}, which is not on this machine. Nothing is "
+                f"downloaded because a file says so: if you trust {full!r} of the Hugging Face hub, or have a local "
+                "copy, pass its name or folder as MetaClusterer.load(..., embedding_model=...) (--embedding-model)"
+            ) from error
         reason = f"{type(error).__name__}: {error}".partition("\n")[0]
         raise DataError(
             f"the embedding model {name!r} is not a folder here, and {full!r} cannot be downloaded from the Hugging "
