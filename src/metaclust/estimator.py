@@ -4,39 +4,33 @@ from __future__ import annotations
 
 import os
 import time
-import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.metrics import adjusted_rand_score
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
-from metaclust._util import schema
 from metaclust._util.checks import check_count
 from metaclust._util.distributed import current
 from metaclust._util.progress import Waiting
 from metaclust._util.targets import check_new_folder
 from metaclust._util.tensors import refusing, versions
-from metaclust.data.inputs import as_rows, canonical_order, is_numeric_matrix
+from metaclust.data.inputs import as_rows, is_numeric_matrix
 from metaclust.data.preparation.embeddings import EmbeddingPreparation
-from metaclust.data.preparation.model_folder import NamedByFile
 from metaclust.data.preparation.prepare import (
     Preparation,
     Scaling,
     TextAs,
-    describe_preparation,
     fit_preparation,
-    preparation_from,
 )
-from metaclust.data.rows import DataError, DataWarning, Rows
+from metaclust.data.rows import Rows
 from metaclust.inference.calibrate import CHOICE_TASKS
-from metaclust.inference.cluster import cluster_array
+from metaclust.inference.cluster import cluster_array, representations, warn_if_all_are_used
 from metaclust.inference.pipeline import Search, pipeline_for
 from metaclust.inference.result import Clustering
 from metaclust.model.checkpoint import Description, load_model, save_model
@@ -44,7 +38,8 @@ from metaclust.model.clustering_model import ClusteringModel
 from metaclust.model.config import Preset
 from metaclust.training.plan import check_applicable, recipe_for
 from metaclust.training.recipe import learn
-from metaclust.training.settings import SAVED_SETTINGS, check_settings
+from metaclust.training.saved import SavedEstimator
+from metaclust.training.settings import check_settings
 
 
 class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -292,19 +287,7 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         check_is_fitted(self, "model_")
         rows = self._rows(X)
         x = self.preparation_(rows)
-        # In an order that does not depend on the one given: sums in a matrix product depend on it in the last bit.
-        order = torch.from_numpy(canonical_order(x))
-        z = np.empty((len(rows), self.model_.config.representation), np.float32)
-        z[order.numpy()] = self.model_.transform(x[order]).float().cpu().numpy()
-        # Squares included, for distances are sums of them.
-        with np.errstate(over="ignore", invalid="ignore"):
-            finite = np.isfinite(np.square(z).sum(1))
-        if not finite.all():
-            raise DataError(
-                f"{rows.source}: row {int((~finite).argmax())} (counting from 0) is so far from the training rows "
-                "that it has no finite representation: check its values"
-            )
-        return rows, z
+        return rows, representations(self.model_, x, rows.source)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write weights, settings, categories and the preparation of rows to one safetensors file."""
@@ -313,17 +296,13 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
     def description(self) -> dict[str, Any]:
         """Return what the model file holds besides the weights."""
-        settings = {
-            name: value.item() if isinstance(value, np.generic) else value for name, value in self.get_params().items()
-        }
-        settings["task_rows"] = [int(rows) for rows in self.task_rows]
         names = getattr(self, "feature_names_in_", None)
-        return {
-            **describe_preparation(self.preparation_),
-            "estimator": settings,
-            "feature_names": None if names is None else [str(name) for name in names],
-            "decisions": list(getattr(self, "decisions_", [])),
-        }
+        return SavedEstimator(
+            self.get_params(),
+            self.preparation_,
+            None if names is None else [str(name) for name in names],
+            list(getattr(self, "decisions_", [])),
+        ).to_dict()
 
     @classmethod
     def load(
@@ -352,39 +331,19 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     @classmethod
     def of(cls, model: ClusteringModel, description: Description, device: str = "auto") -> MetaClusterer:
         """Return an estimator for a trained model."""
-        described = dict(description.input)
-        settings = described.pop("estimator", {"max_clusters": model.config.max_clusters})
-        schema.fields(settings, {}, SAVED_SETTINGS, "estimator")
-        names = described.pop("feature_names", None)
-        decisions = described.pop("decisions", [])
-        schema.fields({"decisions": decisions}, {"decisions": schema.list_of(schema.text)})
-        settings = {name: value for name, value in settings.items() if name in cls._get_param_names()}
-        if "task_rows" in settings:
-            settings["task_rows"] = tuple(settings["task_rows"])
-        if isinstance(settings.get("embedding_model"), str):
-            settings["embedding_model"] = NamedByFile(settings["embedding_model"])
+        saved = SavedEstimator.from_dict(description.input, model)
+        known = set(cls._get_param_names())
+        settings = {name: value for name, value in saved.settings.items() if name in known}
         estimator = cls(**{**settings, "device": device})
         estimator.check_settings()
-        estimator.preparation_ = preparation_from(described)
-        if estimator.preparation_.input_shape != model.config.input_shape:
-            raise DataError(
-                f"its rows are prepared as {estimator.preparation_.input_shape}, but the model takes "
-                f"{model.config.input_shape}"
-            )
-        if model.weight_dtype != torch.float32:
-            raise DataError(f"its weights are {model.weight_dtype}, but rows are prepared in float32: use load_model")
-        if estimator.choose == "learned" and model.choice is None:
-            raise DataError("estimator.choose='learned', but the model has no learned selector")
         estimator.model_ = model.eval()
+        estimator.preparation_ = saved.preparation
         estimator.categories_ = list(description.categories)
-        estimator.decisions_ = decisions
-        if estimator.preparation_.kind == "vectors":
-            estimator.n_features_in_ = width = estimator.preparation_.input_shape[0]
-            if names is not None:
-                schema.fields({"feature_names": names}, {"feature_names": schema.list_of(schema.text, width)})
-                if (columns := getattr(estimator.preparation_, "columns", ())) and columns != tuple(names):
-                    raise DataError("feature_names are not the columns of its preparation")
-                estimator.feature_names_in_ = np.array(names, dtype=object)
+        estimator.decisions_ = saved.decisions
+        if saved.preparation.kind == "vectors":
+            estimator.n_features_in_ = saved.preparation.input_shape[0]
+            if saved.feature_names is not None:
+                estimator.feature_names_in_ = np.array(saved.feature_names, dtype=object)
         return estimator
 
     @property
@@ -428,12 +387,3 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         tags.input_tags.three_d_array = True
         tags.transformer_tags.preserves_dtype = ["float32"]
         return tags
-
-
-def warn_if_all_are_used(found: int, limit: int, rows: int) -> None:
-    if found == limit < rows:
-        warnings.warn(
-            f"all {limit} clusters are in use, so there may be more: pass a larger max_clusters",
-            DataWarning,
-            stacklevel=3,
-        )

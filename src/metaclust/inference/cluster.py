@@ -5,6 +5,7 @@ Of very many rows a sample is clustered; from its clusters the inference goes on
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -14,6 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from metaclust.data.inputs import canonical_order
+from metaclust.data.rows import DataError, DataWarning
+from metaclust.data.sparse import SparseRows
 from metaclust.data.streams import ArrayStream
 from metaclust.data.survey import Moments, Survey
 from metaclust.inference.pipeline import Search, Selection, pipeline_for
@@ -143,6 +146,26 @@ def with_all_rows(
     return Components.of_parameters(family, end.parameters, end.sticks), end.bounds
 
 
+def representations(model: ClusteringModel, x: Tensor | SparseRows, name: str) -> NDArray[np.float32]:
+    """Encode prepared rows; ``name`` is what messages call them.
+
+    Rows are encoded in an order that does not depend on the one given: sums in a matrix product depend on it in the
+    last bit.
+    """
+    order = torch.from_numpy(canonical_order(x))
+    z = np.empty((len(x), model.config.representation), np.float32)
+    z[order.numpy()] = model.transform(x[order]).float().cpu().numpy()
+    # Squares included, for distances are sums of them.
+    with np.errstate(over="ignore", invalid="ignore"):
+        finite = np.isfinite(np.square(z).sum(1))
+    if not finite.all():
+        raise DataError(
+            f"{name}: row {int((~finite).argmax())} (counting from 0) is so far from the training rows that it has no "
+            "finite representation: check its values"
+        )
+    return z
+
+
 def cluster_array(
     model: ClusteringModel, z: NDArray[np.float32], search: Search, advance: Callable[[], object] = lambda: None
 ) -> tuple[Found, NDArray[np.int64], NDArray[np.float64]]:
@@ -183,3 +206,12 @@ def by_size(components: Components, least: int, count: Counter) -> Components:
             order = kept[np.lexsort((first[kept], -sizes[kept]))]
             return components.take(order)
         components = components.take(np.delete(kept, sizes[kept].argmin()))
+
+
+def warn_if_all_are_used(found: int, limit: int, rows: int) -> None:
+    if found == limit < rows:
+        warnings.warn(
+            f"all {limit} clusters are in use, so there may be more: pass a larger max_clusters",
+            DataWarning,
+            stacklevel=3,
+        )

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from metaclust._util.progress import RowsBar
-from metaclust.estimator import MetaClusterer, warn_if_all_are_used
-from metaclust.inference.cluster import SAMPLE_ROWS, Hooks, find_clusters
+from metaclust.estimator import MetaClusterer
+from metaclust.inference.cluster import SAMPLE_ROWS, Hooks, find_clusters, warn_if_all_are_used
 from metaclust.mixture.components import Components
 from metaclust.mixture.estimator import InfiniteGaussianMixture
 from metaclust.mixture.families import FAMILIES
