@@ -90,18 +90,19 @@ def size_of(file: io.BufferedReader) -> int:
     return os.fstat(file.fileno()).st_size
 
 
-def read_whole(path: Path, limit: Limit = DEFAULT_LIMIT) -> bytes:
-    """Return the content of a file."""
-    with open_regular(path) as file:
+def read_whole(path: Path, limit: Limit = DEFAULT_LIMIT, name: str | None = None) -> bytes:
+    """Return the content of a file; ``name`` is what errors call it."""
+    name = path.name if name is None else name
+    with open_regular(path, name) as file:
         size = size_of(file)
-        limit.check(path.name, size)
+        limit.check(name, size)
         try:
             content = file.read(size)
             changed = len(content) < size or bool(file.read(1))
         except OSError as error:
-            raise DataError(f"{path.name} cannot be read ({error.strerror}): copy it again") from error
+            raise DataError(f"{name} cannot be read ({error.strerror}): copy it again") from error
     if changed:
-        raise DataError(f"{path.name} changed while it was read: read it again when nothing writes to it")
+        raise DataError(f"{name} changed while it was read: read it again when nothing writes to it")
     return content
 
 

@@ -18,8 +18,9 @@ from torch import Tensor
 
 from metaclust._util.files import replacing
 from metaclust.data.blocks import as_block
-from metaclust.data.files import open_regular
+from metaclust.data.files import DEFAULT_LIMIT, open_regular, size_of
 from metaclust.data.npy_format import NpyHeader, opened_npy, read_rows, write_header
+from metaclust.data.parquet_footer import FooterError, check_footer
 from metaclust.data.rows import DataError, listed
 
 WINDOW = 1 << 25
@@ -187,10 +188,12 @@ class ParquetStream:
     def column(self, name: str) -> pl.Series:
         """Return one column, of numbers or not."""
         self.check(name)
-        return self._collected(self.opened().select(name)).to_series()
+        return self._collected(self.opened(pages=True).select(name)).to_series()
 
-    def opened(self) -> pl.LazyFrame:
-        open_regular(self.path, self.name).close()
+    def opened(self, pages: bool = False) -> pl.LazyFrame:
+        """Return the file to select from; ``pages`` checks all of it, before its values are read."""
+        with open_regular(self.path, self.name) as file, self._errors():
+            check_footer(file, size_of(file), self.name, DEFAULT_LIMIT, None, pages)
         with self._errors():
             frame = pl.scan_parquet(self.path, glob=False)
             frame.collect_schema()
@@ -204,12 +207,13 @@ class ParquetStream:
     def _errors(self) -> Iterator[None]:
         try:
             yield
-        except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
+        except (pl.exceptions.PolarsError, pl.exceptions.PanicException, FooterError, OSError) as error:
             reason = str(error).split("\n")[0]
             raise DataError(f"{self.path} is not a .parquet file, or it is cut short: {reason}") from error
 
-    def scan(self) -> pl.LazyFrame:
-        frame = self.opened()
+    def scan(self, pages: bool = False) -> pl.LazyFrame:
+        """Return the columns of numbers."""
+        frame = self.opened(pages)
         schema = frame.collect_schema()
         missing = [column for column in self.columns or () if column not in schema]
         if missing:
@@ -223,7 +227,7 @@ class ParquetStream:
         return frame.select(chosen)
 
     def arrays(self) -> Iterator[Tensor]:
-        frame, rows = self.scan(), self.count() or 0
+        frame, rows = self.scan(pages=True), self.count() or 0
         step = max(1, WINDOW // (8 * max(1, len(frame.collect_schema()))))
         for first in range(0, rows, step):
             some = self._collected(frame.slice(first, step))

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+import torch
 from PIL import Image
 
 from metaclust.data import files
@@ -297,6 +298,21 @@ def test_a_parquet_file_that_is_cut_short_is_an_error(tmp_path: Path, capfd: pyt
             list(ParquetStream(path).arrays())
         with pytest.raises(DataError, match=r"rows.parquet"):
             read(path)
+
+
+def test_ordinary_parquet_files_pass_the_check_of_their_pages(tmp_path: Path) -> None:
+    count = 3000
+    lists, structs = [[1.0, 2.0, 3.0], [], None] * (count // 3), [{"a": 1, "b": "x"}] * count
+    frame = pl.DataFrame({"x": np.arange(count), "text": [f"t{i % 9}" for i in range(count)], "l": lists, "s": structs})
+    options: list[dict[str, Any]] = [
+        {"row_group_size": 100}, {"data_page_size": 100}, {"statistics": "full"}, {"compression": "snappy"},
+        {"compression": "gzip"}, {"compression": "uncompressed"},
+    ]  # fmt: skip
+    for option in options:
+        frame.write_parquet(tmp_path / "rows.parquet", **option)
+        assert read(tmp_path / "rows.parquet").values == frame["text"].to_list()
+        stream = ParquetStream(tmp_path / "rows.parquet", ("x",))
+        assert torch.cat(list(stream.arrays())).flatten().tolist() == list(range(count))
 
 
 def picture(path: Path) -> Path:

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from io import BufferedReader, BytesIO
+from io import BytesIO
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from metaclust.data.files import open_regular, size_of
+from metaclust.data.files import read_whole
 from metaclust.data.rows import DataError
 
 Fit = Literal["stretch", "crop", "pad"]
@@ -141,17 +141,12 @@ def _opened(source: Path | bytes, max_pixels: int, name: str) -> Iterator[Image.
         raise DataError(f"{name}: it is cut short or damaged ({error}); copy it again, or take it out") from error
 
 
-def _file(source: Path | bytes, name: str) -> BytesIO | BufferedReader:
-    file: BytesIO | BufferedReader
-    if isinstance(source, bytes):
-        file, size = BytesIO(source), len(source)
-    else:
-        file = open_regular(source, name)
-        size = size_of(file)
-    if size == 0:
-        file.close()
+def _file(source: Path | bytes, name: str) -> BytesIO:
+    # In memory: a decoder that asks for as many bytes as a damaged file claims to have gets those that are there.
+    content = source if isinstance(source, bytes) else read_whole(source, name=name)
+    if not content:
         raise DataError(f"{name}: it is empty (0 bytes); copy it again, or take it out")
-    return file
+    return BytesIO(content)
 
 
 def _flat(image: Image.Image, channels: Channels) -> Image.Image:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from metaclust.data.files import DEFAULT_LIMIT, Limit, open_regular, size_of
 from metaclust.data.kinds import Kind
 from metaclust.data.npy_format import opened_npy, read_header, read_values
-from metaclust.data.readers.arrays import rows_from_array
+from metaclust.data.readers.arrays import check_characters, rows_from_array
 from metaclust.data.readers.cells import Missing
 from metaclust.data.rows import DataError, DataWarning, Rows, listed, shown
 
@@ -63,8 +63,15 @@ def read_npz(
     if labels is not None:
         notes.append(f"labels from array {shown(label)}")
         meaning = next((name for name in NAMES_OF_LABELS if name in rest and name != chosen), None)
-        if meaning is not None and labels.dtype.kind in "iu" and arrays[meaning].dtype.kind == "U":
-            labels = named_labels(labels, arrays[meaning], f"{path.name}: array {shown(label)}")
+        names = None if meaning is None else arrays[meaning]
+        # Labels of another shape are refused where the rows are known.
+        if (
+            names is not None
+            and labels.dtype.kind in "iu"
+            and names.dtype.kind == "U"
+            and names.ndim == labels.ndim == 1
+        ):
+            labels = named_labels(labels, names, f"{path.name}: array {shown(label)}")
             notes.append(f"their names from array {shown(meaning)}")
     rows = rows_from_array(
         arrays[chosen], labels, None if ids is None else arrays[ids], kind=kind, missing=missing, source=path.name
@@ -74,6 +81,7 @@ def read_npz(
 
 def named_labels(labels: NDArray[Any], names: NDArray[Any], what: str) -> NDArray[Any]:
     """Return names in place of numbers; a warning lists the names without a row."""
+    check_characters(names, what)
     if len(labels) and (labels.min() < 0 or labels.max() >= len(names)):
         raise DataError(f"{what} has numbers from {labels.min()} to {labels.max()}, but there are {len(names)} names")
     empty = np.setdiff1d(np.arange(len(names)), labels)

@@ -14,6 +14,7 @@ from polars.exceptions import PolarsError
 
 from metaclust.data.files import DEFAULT_LIMIT, Limit, gunzip, read_whole
 from metaclust.data.kinds import Kind, check_kind
+from metaclust.data.parquet_footer import CELL, FooterError, check_footer
 from metaclust.data.readers.cells import Missing, Reading
 from metaclust.data.readers.columns import DETECTED, STRINGS, Columns, rows_from_table
 from metaclust.data.readers.text_files import (
@@ -26,9 +27,6 @@ from metaclust.data.readers.text_files import (
     separator_of,
 )
 from metaclust.data.rows import DataError, Rows, listed
-
-CELL = 8
-"""Bytes that a cell takes at least."""
 
 
 def read_table(
@@ -57,12 +55,13 @@ def read_table(
         else:
             frame = read_csv(content, columns, mark, path.name, limit)
         return rows_from_table(frame, columns, kind, reading)
-    except (PolarsError, OSError, pl.exceptions.PanicException) as error:
+    except (PolarsError, OSError, FooterError, pl.exceptions.PanicException) as error:
         raise DataError(f"{path.name} cannot be read: {what_is_wrong(content, suffixes[-1], mark, error)}") from error
 
 
 def read_parquet(content: bytes, source: str, limit: Limit) -> pl.DataFrame:
     """Return a .parquet file as a table, unless its footer says that it holds too much."""
+    check_footer(io.BytesIO(content), len(content), source, limit, len(content))
     lazy = pl.scan_parquet(io.BytesIO(content))
     rows = int(lazy.select(pl.len()).collect().item())
     check_cells(rows, len(lazy.collect_schema()), source, len(content), limit)
