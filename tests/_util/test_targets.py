@@ -12,7 +12,7 @@ import pytest
 from metaclust import CheckpointError, InfiniteGaussianMixture, MetaClusterer
 from metaclust._util import targets
 from metaclust._util.targets import check_file, check_new_folder, check_space, same
-from metaclust.mixture.fit import StreamRows
+from metaclust.mixture.rows import StreamRows
 
 Usage = namedtuple("Usage", "total used free")
 

@@ -7,6 +7,7 @@ from peer_rows import blobs, categories
 from sklearn.metrics import adjusted_rand_score
 
 from metaclust import Clustering, InfiniteGaussianMixture, MetaClusterer
+from metaclust.data.rows import DataWarning
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -61,7 +62,8 @@ def test_the_number_of_threads_does_not_change_the_clusters(model: MetaClusterer
 def test_further_rows_get_no_cluster_that_is_not_there(clustering: Clustering) -> None:
     """hdbscan #445, #375, #361: further rows, even those of the fit, were put into clusters that did not exist."""
     np.testing.assert_array_equal(clustering.assign(categories(4, 20, 5)[0]).labels, clustering.labels)
-    far = clustering.assign(1e4 * np.random.default_rng(0).normal(size=(50, 4)))
+    with pytest.warns(DataWarning, match="standard deviations from the mean of the training rows"):
+        far = clustering.assign(1e4 * np.random.default_rng(0).normal(size=(50, 4)))
     assert set(far.labels) <= set(range(clustering.n_clusters))
     assert far.probabilities.shape == (50, clustering.n_clusters)
     assert far.n_clusters == clustering.n_clusters
@@ -80,7 +82,8 @@ def test_further_rows_are_assigned_however_many_clusters_there_are(model: MetaCl
 def test_probabilities_sum_to_one_and_agree_with_the_labels(clustering: Clustering) -> None:
     """hdbscan #568, #462: memberships were NaN, did not sum to one, and their largest was not the label."""
     rows = np.concatenate((categories(4, 20, 5)[0], np.repeat(categories(1, 1, 5)[0], 20, 0), np.full((1, 4), 1e6)))
-    further = clustering.assign(rows.astype(np.float32))
+    with pytest.warns(DataWarning, match="row 100 .* 1e.06 is"):
+        further = clustering.assign(rows.astype(np.float32))
     for found in (clustering, further):
         np.testing.assert_allclose(found.probabilities.sum(1), 1)
         np.testing.assert_array_equal(found.probabilities.argmax(1), found.labels)

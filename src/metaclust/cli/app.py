@@ -236,9 +236,13 @@ def demo(
 
     Trains on the bundled icons, clusters unseen concepts, compares with baselines and writes a report.
     """
+    from metaclust._util.locks import writing
+    from metaclust._util.targets import check_file
     from metaclust.cli.demo import main as run_demo
 
-    run_demo(report=out, force=force, progress=not quiet)
+    check_file(out, force)
+    with writing(out):
+        run_demo(report=out, force=force, progress=not quiet)
 
 
 @app.command(epilog=example("metaclust experiment table1 --dataset omniglot --splits 3 --workers 2"))
