@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metaclust.data.files import open_regular, size_of
-from metaclust.data.rows import DataError
+from metaclust.data.rows import DataError, reason_of
 
 MAGIC = b"\x93NUMPY"
 MOST_AXES = 32
@@ -58,7 +58,7 @@ def named_errors(what: str) -> Iterator[None]:
     except DataError:
         raise
     except (ValueError, OSError) as error:
-        raise DataError(f"{what}: {error}") from error
+        raise DataError(f"{what}: {reason_of(error)}") from error
 
 
 def read_header(file: BufferedIOBase, size: int) -> NpyHeader:

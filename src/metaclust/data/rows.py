@@ -145,3 +145,9 @@ def shown(value: object, most: int = 80) -> str:
         value = value[:most] + value[-most:]
     text = repr(value)
     return text if len(text) <= most else f"{text[: most // 2 - 1]}...{text[-(most - most // 2 - 2) :]}"
+
+
+def reason_of(error: BaseException, most: int = 300) -> str:
+    """Return the first line of an error of another library, shortened: it may quote what is in a file."""
+    first = str(error).partition("\n")[0]
+    return first if len(first) <= most else f"{first[:most]}..."

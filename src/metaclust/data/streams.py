@@ -21,7 +21,7 @@ from metaclust.data.blocks import as_block
 from metaclust.data.files import DEFAULT_LIMIT, open_regular, size_of
 from metaclust.data.npy_format import NpyHeader, opened_npy, read_rows, write_header
 from metaclust.data.parquet_footer import FooterError, check_footer
-from metaclust.data.rows import DataError, listed
+from metaclust.data.rows import DataError, listed, reason_of
 
 WINDOW = 1 << 25
 """Bytes of a file that are read at a time."""
@@ -208,8 +208,7 @@ class ParquetStream:
         try:
             yield
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException, FooterError, OSError) as error:
-            reason = str(error).split("\n")[0]
-            raise DataError(f"{self.path} is not a .parquet file, or it is cut short: {reason}") from error
+            raise DataError(f"{self.path} is not a .parquet file, or it is cut short: {reason_of(error)}") from error
 
     def scan(self, pages: bool = False) -> pl.LazyFrame:
         """Return the columns of numbers."""

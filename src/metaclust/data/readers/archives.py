@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO, NoReturn, cast
 
 from metaclust._util.progress import Waiting
-from metaclust.data.rows import DataError
+from metaclust.data.rows import DataError, reason_of
 
 ENDINGS = (".zip", ".tar", ".tar.gz", ".tgz")
 FLOOR = 2**24
@@ -74,7 +74,7 @@ def unpack(
         raise
     # zipfile and tarfile raise a dozen kinds of exception for a damaged file.
     except Exception as error:
-        what = f"{archive} could not be unpacked to {target} ({type(error).__name__}: {error})"
+        what = f"{archive} could not be unpacked to {target} ({type(error).__name__}: {reason_of(error)})"
         # A damaged file may make its reader seek out of range: EINVAL, without the name of a file.
         if isinstance(error, OSError) and (error.filename or error.errno not in (None, errno.EINVAL)):
             raise DataError(f"{what}. Make room, or choose another folder") from error

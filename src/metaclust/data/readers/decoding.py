@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from metaclust.data.files import read_whole
-from metaclust.data.rows import DataError
+from metaclust.data.rows import DataError, reason_of
 
 Fit = Literal["stretch", "crop", "pad"]
 """How an image is brought to another shape: both sides scaled, the middle cut out, or padded with white."""
@@ -138,7 +138,9 @@ def _opened(source: Path | bytes, max_pixels: int, name: str) -> Iterator[Image.
         raise DataError(f"{name}: it is too large ({error}); make it smaller, or take it out") from error
     except Exception as error:
         # Decoders fail on damaged files with nearly every kind of error.
-        raise DataError(f"{name}: it is cut short or damaged ({error}); copy it again, or take it out") from error
+        raise DataError(
+            f"{name}: it is cut short or damaged ({reason_of(error)}); copy it again, or take it out"
+        ) from error
 
 
 def _file(source: Path | bytes, name: str) -> BytesIO:

@@ -18,7 +18,7 @@ from metaclust.data.kinds import Kind
 from metaclust.data.npy_format import opened_npy, read_header, read_values
 from metaclust.data.readers.arrays import check_characters, rows_from_array
 from metaclust.data.readers.cells import Missing
-from metaclust.data.rows import DataError, DataWarning, Rows, listed, shown
+from metaclust.data.rows import DataError, DataWarning, Rows, listed, reason_of, shown
 
 VALUE_NAMES = ("X", "x", "data", "values", "images", "embeddings", "features", "texts", "text", "rows")
 LABEL_NAMES = ("y", "label", "labels", "category", "categories", "target")
@@ -122,7 +122,7 @@ def load_arrays(
             raise
         # zipfile raises a dozen kinds of exception for a damaged file.
         except Exception as error:
-            raise DataError(f"{what}: {error}") from error
+            raise DataError(f"{what}: {reason_of(error)}") from error
 
 
 def npz_members(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:

@@ -26,7 +26,7 @@ from metaclust.data.readers.text_files import (
     refuse_deep_nesting,
     separator_of,
 )
-from metaclust.data.rows import DataError, Rows, listed
+from metaclust.data.rows import DataError, Rows, listed, reason_of
 
 
 def read_table(
@@ -126,7 +126,7 @@ def without_blank_lines(frame: pl.DataFrame, content: bytes) -> pl.DataFrame:
 def what_is_wrong(content: bytes, suffix: str, separator: str | None, error: BaseException) -> str:
     """Return what is wrong with a file and in which line, which polars does not say."""
     if suffix == ".parquet":
-        return str(error).split("\n")[0]
+        return reason_of(error)
     try:
         lines = content.decode("utf-8-sig")
     except UnicodeDecodeError as wrong:
@@ -134,7 +134,7 @@ def what_is_wrong(content: bytes, suffix: str, separator: str | None, error: Bas
     if not lines.strip():
         return "it is empty: give at least one row"
     found = broken_line(lines) if suffix in (".jsonl", ".ndjson") else wide_line(lines, separator)
-    return found or str(error).split("\n")[0]
+    return found or reason_of(error)
 
 
 def broken_line(lines: str) -> str | None:
