@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from itertools import pairwise
 from pathlib import Path
 
@@ -49,8 +49,11 @@ def main() -> int:
     pool = ThreadPoolExecutor(arguments.workers)
     try:
         for kind in kinds:
-            jobs = zip(ranges, parts[kind.name], strict=True)
-            for job in [pool.submit(harness.fuzz, kind, arguments.seed, *job) for job in jobs]:
+            pairs = zip(ranges, parts[kind.name], strict=True)
+            jobs = [pool.submit(harness.fuzz, kind, arguments.seed, *pair) for pair in pairs]
+            while wait(jobs, timeout=1).not_done:
+                pass
+            for job in jobs:
                 job.result()
     except KeyboardInterrupt:
         pool.shutdown(wait=False, cancel_futures=True)
