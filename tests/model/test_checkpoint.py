@@ -118,7 +118,7 @@ def run_file(path):
 
 BROKEN = {
     "missing": (lambda path: None, "there is no such file"),
-    "folder": (Path.mkdir, "there is no such file"),
+    "folder": (Path.mkdir, "it is not a file but a folder"),
     "empty": (Path.touch, "not a safetensors file"),
     "text": (lambda path: path.write_text("weights: 1, 2, 3\n" * 50), "not a safetensors file"),
     "cut short": (cut_short, "cut short"),

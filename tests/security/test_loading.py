@@ -263,11 +263,11 @@ LOADERS = [Clustering.load, MetaClusterer.load, load_model]
 @pytest.mark.parametrize("load", LOADERS)
 def test_a_pipe_a_device_and_a_folder_are_refused_and_not_waited_for(tmp_path, load):
     os.mkfifo(tmp_path / "pipe")
-    refused(load, tmp_path / "pipe", "it is a pipe or a device; give the path of a regular file")
-    refused(load, Path("/dev/zero"), "it is a pipe or a device")
+    refused(load, tmp_path / "pipe", "it is not a file but a pipe, a socket or a device; give the path of a regular")
+    refused(load, Path("/dev/zero"), "it is not a file but a pipe")
     (tmp_path / "link").symlink_to("/dev/zero")
-    refused(load, tmp_path / "link", "it is a pipe or a device")
-    refused(load, tmp_path, "there is no such file, but a folder")
+    refused(load, tmp_path / "link", "it is not a file but a pipe")
+    refused(load, tmp_path, "it is not a file but a folder")
 
 
 def test_what_was_loaded_does_not_depend_on_the_file_any_more(contents, tmp_path):

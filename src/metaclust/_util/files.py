@@ -1,10 +1,12 @@
-"""Files that are replaced whole or not at all: written beside the target, then moved into place."""
+"""Files that are replaced whole or not at all, written beside the target; and regular files to read."""
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -56,3 +58,26 @@ def write_text(target: str | os.PathLike[str], text: str) -> None:
     """Write a text file whole, or leave what was there."""
     with replacing(target) as path:
         path.write_text(text, encoding="utf-8")
+
+
+class NotRegularError(OSError):
+    """A folder, or something that may block or never end: a pipe, a socket, a device."""
+
+
+def open_regular(path: str | os.PathLike[str]) -> io.BufferedReader:
+    """Open a regular file for reading; raise NotRegularError for anything else, without waiting for it."""
+    check_regular(os.stat(path))  # noqa: PTH116 - Path would not take every PathLike
+    # Another file may have taken its place: opening a pipe must not block.
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    try:
+        check_regular(os.fstat(descriptor))
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def check_regular(status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        what = "a folder" if stat.S_ISDIR(status.st_mode) else "a pipe, a socket or a device"
+        raise NotRegularError(f"it is not a file but {what}")

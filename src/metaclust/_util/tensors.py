@@ -6,7 +6,6 @@ import json
 import os
 import platform
 import reprlib
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import metadata
@@ -18,7 +17,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save_file
 from torch import Tensor
 
-from metaclust._util.files import replacing
+from metaclust._util.files import NotRegularError, open_regular, replacing
 from metaclust._util.schema import check_plain, is_whole
 
 HEADER = "metaclust"
@@ -103,23 +102,17 @@ def read_tensors(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Ten
     return tensors, header
 
 
-def without_waiting(name: str, flags: int) -> int:
-    """Open a file, and a pipe even if nobody writes to it."""
-    return os.open(name, flags | getattr(os, "O_NONBLOCK", 0))
-
-
 def regular_content(source: Path) -> bytes:
     """Return the content of a file; what is no regular file, such as a pipe or a device, is refused unread."""
     try:
-        with open(source, "rb", opener=without_waiting) as file:
-            if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                return file.read()
-    except (FileNotFoundError, IsADirectoryError) as error:
-        folder = ", but a folder" if isinstance(error, IsADirectoryError) else ""
-        raise CheckpointError(f"cannot read {source}: there is no such file{folder}") from error
+        with open_regular(source) as file:
+            return file.read()
+    except FileNotFoundError as error:
+        raise CheckpointError(f"cannot read {source}: there is no such file") from error
+    except NotRegularError as error:
+        raise CheckpointError(f"cannot read {source}: {error}; give the path of a regular file") from error
     except (OSError, ValueError) as error:
         raise CheckpointError(f"cannot read {source}: {error}") from error
-    raise CheckpointError(f"cannot read {source}: it is a pipe or a device; give the path of a regular file")
 
 
 @contextmanager

@@ -5,19 +5,20 @@ from __future__ import annotations
 import gzip
 import io
 import os
-import stat
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
+from metaclust._util import files
 from metaclust._util.checks import check_count
+from metaclust.data.memory import memory_size
 from metaclust.data.rows import DataError
 
 MAX_RATIO = 200
 """How many times larger than its file data may be, unless ``max_bytes`` is given; tables compress 3 to 30 times."""
 FLOOR = 2**28
 """Up to this many bytes no ratio is suspicious."""
-WITHOUT_SYSCONF = 2**32
+UNKNOWN_MEMORY = 2**32
 """The limit of bytes where the system does not tell how much memory it has."""
 CHUNK = 2**20
 
@@ -57,33 +58,19 @@ DEFAULT_LIMIT = Limit()
 
 
 def half_of_memory() -> int:
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
-    except (AttributeError, ValueError, OSError):
-        return WITHOUT_SYSCONF
+    size = memory_size()
+    return UNKNOWN_MEMORY if size is None else size // 2
 
 
 def open_regular(path: Path, name: str | None = None) -> io.BufferedReader:
-    """Open a file for reading; DataError unless it is a regular one: pipes and devices may block or never end."""
+    """Open a file for reading; DataError unless it is a regular one. ``name`` is what errors call it."""
     name = path.name if name is None else name
     try:
-        check_regular(path.stat(), name)
-        # Another file may have taken its place: opening a pipe must not block.
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
-        try:
-            check_regular(os.fstat(descriptor), name)
-            return os.fdopen(descriptor, "rb")
-        except BaseException:
-            os.close(descriptor)
-            raise
+        return files.open_regular(path)
+    except files.NotRegularError as error:
+        raise DataError(f"{name}: {error}; give a regular file, or take it out") from error
     except OSError as error:
         raise DataError(f"{name}: it cannot be opened ({error.strerror}); make it readable, or take it out") from error
-
-
-def check_regular(status: os.stat_result, name: str) -> None:
-    if not stat.S_ISREG(status.st_mode):
-        what = "a folder" if stat.S_ISDIR(status.st_mode) else "a pipe, a socket or a device"
-        raise DataError(f"{name}: it is not a file but {what}; give a regular file, or take it out")
 
 
 def size_of(file: io.BufferedReader) -> int:
