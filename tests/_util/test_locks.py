@@ -1,13 +1,16 @@
 """A lock has one holder at a time, who is named; a killed holder leaves it free."""
 
+import errno
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from metaclust._util.files import remove_unfinished
 from metaclust._util.locks import InUseError, held, lock_beside, writing
 
 HOLD = """
@@ -100,3 +103,26 @@ def test_what_a_killed_process_left_of_a_file_is_removed_and_nothing_else(tmp_pa
     with writing(tmp_path / "c.csv"):
         assert not left.exists()
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*others, ".c.csv.a_file_1"])
+
+
+def test_a_file_system_without_locks_is_announced_and_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("metaclust._util.locks.FileLock.acquire", refuse)
+    with pytest.warns(match="without locks: let no other process write it"), writing(tmp_path / "labels.csv"):
+        (tmp_path / "labels.csv").write_text("written")
+    assert (tmp_path / "labels.csv").read_text() == "written"
+
+
+def test_unfinished_files_may_vanish_while_they_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / ".labels.csv.abcd1234").mkdir()
+    listed = Path.iterdir
+
+    def vanishing(folder: Path) -> Iterator[Path]:
+        if folder != tmp_path:
+            raise FileNotFoundError(folder)
+        return listed(folder)
+
+    monkeypatch.setattr(Path, "iterdir", vanishing)
+    remove_unfinished(tmp_path / "labels.csv")

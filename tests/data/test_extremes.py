@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from metaclust.data.extremes import Extremes, check_columns, check_magnitude, check_scaled, check_sparse_magnitude
+from metaclust.data.inputs import as_rows
+from metaclust.data.preparation.prepare import fit_preparation
 from metaclust.data.rows import DataError, DataWarning
 from metaclust.data.streams import ArrayStream, FunctionStream
 from metaclust.data.survey import survey, survey_part
@@ -75,10 +77,10 @@ def test_cells_far_from_the_training_rows_are_counted_or_refused():
     values = np.zeros((4, 2), np.float32)
     values[2, 1] = 7
     scaled = np.zeros((4, 2), np.float32)
-    assert check_scaled(values, scaled, "X") == (0, "")
+    assert check_scaled(values, scaled, "X") == (0, 0.0, "")
     scaled[2, 1], scaled[3, 0] = -5000, 2000
-    count, words = check_scaled(values, scaled, "X", first=10)
-    assert count == 2
+    count, distance, words = check_scaled(values, scaled, "X", first=10)
+    assert (count, distance) == (2, 5000)
     assert words.startswith("X: row 12 (counting from 0), column 1: 7 is 5e+03 standard deviations")
     scaled[2, 1] = np.inf
     with pytest.raises(DataError, match=r"row 2 \(counting from 0\), column 1: 7 is inf standard deviations"):
@@ -138,3 +140,20 @@ def test_a_row_of_no_weight_is_never_the_far_one():
     survey(ArrayStream(x), weights, 50, 0, moments="variances")
     with pytest.raises(DataError, match=r"row 7 \(counting from 0\), column 2"):
         survey(ArrayStream(x), None, 50, 0, moments="variances")
+
+
+def test_unscaled_rows_are_not_said_to_be_scaled():
+    values = np.random.default_rng(0).normal(size=(200, 3)).astype(np.float32)
+    values[7, 1] = 1e9
+    rows = as_rows(values)
+    prepared = fit_preparation(rows, scaling="none")[0](rows)
+    np.testing.assert_array_equal(prepared.numpy(), values)
+
+
+def test_the_furthest_of_all_cells_is_named():
+    generator = np.random.default_rng(0)
+    known, new = generator.normal(size=(100, 2)), generator.normal(size=(20_001, 2))
+    new[3, 0], new[20_000, 1] = 2000, 5e5
+    preparation, _ = fit_preparation(as_rows(known))
+    with pytest.warns(DataWarning, match=r"row 20000 .*, column 1: 500000 is .*\(2 such cells\)"):
+        preparation(as_rows(new))

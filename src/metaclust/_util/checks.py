@@ -18,6 +18,6 @@ def check_choices(settings: Mapping[str, object], choices: Mapping[str, tuple[ob
             raise ValueError(f"{name}={settings[name]!r}: choose one of {allowed}")
 
 
-def check_seed(seed: int) -> None:
-    if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or seed < 0:
-        raise ValueError(f"seed={seed!r}: it must be a whole number of 0 or more")
+def check_seed(seed: object) -> None:
+    if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or not 0 <= seed < 2**63:
+        raise ValueError(f"seed={seed!r}: it must be a whole number of 0 or more, below 2**63")

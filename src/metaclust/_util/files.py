@@ -9,7 +9,7 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
@@ -49,9 +49,13 @@ def remove_unfinished(target: str | os.PathLike[str]) -> None:
     unfinished = re.compile(re.escape(f".{target.name}.") + "[a-z0-9_]{8}")
     for folder in target.parent.iterdir():
         named = unfinished.fullmatch(folder.name) and folder.is_dir() and not folder.is_symlink()
-        # safetensors has an unfinished file of its own, .tmp and some letters.
-        if named and all(path.name == target.name or path.name.startswith(".tmp") for path in folder.iterdir()):
-            shutil.rmtree(folder, ignore_errors=True)
+        if not named:
+            continue
+        # Another process may remove it at the same time.
+        with suppress(FileNotFoundError):
+            # safetensors has an unfinished file of its own, .tmp and some letters.
+            if all(path.name == target.name or path.name.startswith(".tmp") for path in folder.iterdir()):
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def write_text(target: str | os.PathLike[str], text: str) -> None:

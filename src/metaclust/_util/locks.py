@@ -6,8 +6,10 @@ a file that blocks nobody.
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
+import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -17,6 +19,8 @@ from filelock import FileLock, Timeout
 from metaclust._util.files import remove_unfinished
 
 LOCK = ".lock"
+WITHOUT_LOCKS = (None, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
+"""What locking fails with on file systems that cannot; filelock's own error has no number."""
 
 
 class InUseError(OSError):
@@ -62,6 +66,12 @@ def held(lock: Path, target: str | os.PathLike[str]) -> Iterator[None]:
         raise PermissionError(
             f"cannot write {os.fspath(target)}: its lock {lock} cannot be opened ({error})"
         ) from error
+    except (NotImplementedError, OSError) as error:
+        if getattr(error, "errno", None) not in WITHOUT_LOCKS:
+            raise
+        warnings.warn(
+            f"{os.fspath(target)} is on a file system without locks: let no other process write it", stacklevel=3
+        )
     try:
         with suppress(OSError):
             lock.write_text(f"process {os.getpid()} on {socket.gethostname()}\n", encoding="utf-8")

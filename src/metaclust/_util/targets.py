@@ -43,7 +43,7 @@ def check_folder(folder: Path, target: Path) -> None:
     if not folder.is_dir():
         raise FileNotFoundError(f"cannot write {target}: the folder {folder} does not exist; create it first")
     try:
-        Path(tempfile.mkdtemp(dir=folder, prefix=f".{target.name}.")).rmdir()
+        Path(tempfile.mkdtemp(dir=folder, prefix=".metaclust-probe.")).rmdir()
     except OSError as error:
         raise PermissionError(
             f"cannot write {target}: the folder {folder} does not let files be made ({error.strerror or error}); "

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
@@ -27,8 +29,34 @@ def one_torch_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
+class _Limits:
+    """One thread for BLAS and OpenMP, which is a setting of the process: the last of several users resets it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users = 0
+        self._limits: Any = None
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        with self._lock:
+            if self._users == 0:
+                self._limits = threadpool_limits(1)
+            self._users += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._users -= 1
+                if self._users == 0:
+                    self._limits.restore_original_limits()
+
+
+_limits = _Limits()
+
+
 @contextmanager
 def one_thread() -> Iterator[None]:
     """Run torch, and the BLAS and OpenMP of NumPy, SciPy and scikit-learn, without helper threads."""
-    with one_torch_thread(), threadpool_limits(1):
+    with one_torch_thread(), _limits():
         yield

@@ -199,6 +199,8 @@ def cluster_data(model: TrainedModel, data: Path, reading: Mapping[str, Any], ou
     """Cluster a file or a folder of images and write the outputs."""
     outputs.check(data, model.path)
     with writing(*outputs.paths):
+        # Another process may have finished them meanwhile.
+        outputs.check(data, model.path)
         estimator, rows = model.load_with(data, reading)
         outputs.check_space(len(rows), estimator.model_.config.representation, model.path)
         result = estimator.cluster(rows, max_clusters=model.max_clusters)

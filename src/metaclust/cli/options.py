@@ -45,7 +45,7 @@ SkipBroken = Annotated[bool, typer.Option("--skip-broken", help="Skip images tha
 EmbeddingModel = Annotated[str | None, unset("Folder or name of a sentence-transformers model.")]
 MaxBytes = Annotated[
     int | None,
-    unset("Most bytes of data to read, decompressed; by default half of the memory and 200 times the file."),
+    unset("Most bytes of data to read, decompressed; by default half of the memory, and 200 times large files."),
 ]
 MaxClusters = Annotated[int | None, unset("Largest number of clusters; by default that of the model.")]
 Root = Annotated[Path | None, unset("Folder of the data sets; by default METACLUST_DATA or the user's data folder.")]

@@ -161,8 +161,9 @@ def check_scaled(
     columns: Sequence[str] = (),
     place: Place = row_number,
     first: int = 0,
-) -> tuple[int, str]:
-    """Return how many cells are more than ``FAR`` deviations from the mean of training, and the words for the furthest.
+) -> tuple[int, float, str]:
+    """Return how many cells are more than ``FAR`` deviations from the mean of training, how far the furthest is, and
+    the words for it.
 
     Raise DataError if one is beyond ``LOST``. ``values`` are the cells before scaling, ``first`` the number of the
     first row.
@@ -172,7 +173,7 @@ def check_scaled(
     far = ~(distance <= FAR)
     count = int(far.sum())
     if not count:
-        return 0, ""
+        return 0, 0.0, ""
     furthest = int(np.where(np.isnan(distance), np.inf, distance).argmax())
     row, column = (int(i) for i in np.unravel_index(furthest, distance.shape))
     where = (
@@ -181,7 +182,7 @@ def check_scaled(
     )
     if not distance[row, column] <= LOST:
         raise DataError(f"{where}: correct it, leave out the row, or give the column in the units of training")
-    return count, where
+    return count, float(distance[row, column]), where
 
 
 def check_magnitude(values: NDArray[Any], name: str, columns: Sequence[str] = (), place: Place = row_number) -> None:

@@ -32,9 +32,12 @@ class Limit:
     max_bytes : int, optional
         The most bytes, whatever the size of the file. By default half of the memory of this machine, and beyond 256
         MiB at most 200 times the size of the file.
+    remedy : str
+        What the error advises.
     """
 
     max_bytes: int | None = None
+    remedy: str = "If you trust it, raise the limit with max_bytes= (--max-bytes)"
 
     def __post_init__(self) -> None:
         if self.max_bytes is not None:
@@ -48,10 +51,7 @@ class Limit:
             if packed is not None and max(FLOOR, MAX_RATIO * packed) < most:
                 most, why = max(FLOOR, MAX_RATIO * packed), f"the limit for a file of {packed:,} bytes"
         if size > most:
-            raise DataError(
-                f"{name} holds {size:,} bytes of data or more, above {why} ({most:,}). If you trust it, raise the "
-                "limit with max_bytes= (--max-bytes)"
-            )
+            raise DataError(f"{name} holds {size:,} bytes of data or more, above {why} ({most:,}). {self.remedy}")
 
 
 DEFAULT_LIMIT = Limit()

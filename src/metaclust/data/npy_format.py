@@ -91,6 +91,8 @@ def check_header(header: NpyHeader, size: int) -> None:
     if min(header.shape, default=0) < 0 or len(header.shape) > MOST_AXES:
         raise ValueError(f"its header says shape {header.shape}")
     there = size - header.offset
+    if header.nbytes < there:
+        raise ValueError(f"{there - header.nbytes:,} bytes follow its values: save one array to a file")
     if header.nbytes != there:
         raise ValueError(
             f"its header says {header.nbytes:,} bytes of values (shape {header.shape}), but it holds {there:,}"

@@ -25,7 +25,8 @@ PACKED_SIZE, DATA_PLACE, DICTIONARY_PLACE = 7, 9, 11
 PAGE_SIZE, PAGE_PACKED_SIZE, PAGE_VALUES = 2, 3, 1
 """Fields of the header of a page, and that of the number of values in what follows."""
 DATA_PAGES, DICTIONARY_PAGE = (5, 8), 7
-LONGEST_HEADER = 2**16
+USUAL_HEADER, LONGEST_HEADER = 2**10, 2**16
+"""Bytes of the header of a page."""
 
 
 class FooterError(ValueError):
@@ -76,8 +77,7 @@ def check_pages(file: BufferedIOBase, size: int, column: dict[int, Any]) -> None
         raise ValueError("a column outside of the file")
     while place < end and values < column[NUM_VALUES]:
         file.seek(place)
-        reader = Compact(file.read(LONGEST_HEADER))
-        header = reader.struct()
+        reader, header = page_header(file)
         counts = {kind: header[kind][PAGE_VALUES] for kind in (*DATA_PAGES, DICTIONARY_PAGE) if kind in header}
         if min(*counts.values(), 0, header[PAGE_SIZE], header[PAGE_PACKED_SIZE]) < 0:
             raise ValueError("a negative number of values or bytes")
@@ -86,6 +86,17 @@ def check_pages(file: BufferedIOBase, size: int, column: dict[int, Any]) -> None
     # Old writers did not count the header of the dictionary, so that the last page ends a little after the column.
     if values != column[NUM_VALUES] or place > size:
         raise ValueError("pages with another number of values")
+
+
+def page_header(file: BufferedIOBase) -> tuple[Compact, dict[int, Any]]:
+    """Return the header of the page at which a file is; most are short."""
+    start = file.read(USUAL_HEADER)
+    try:
+        reader = Compact(start)
+        return reader, reader.struct()
+    except (IndexError, ValueError):
+        reader = Compact(start + file.read(LONGEST_HEADER - len(start)))
+        return reader, reader.struct()
 
 
 class Compact:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from io import BufferedIOBase
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -18,13 +19,14 @@ from torch import Tensor
 
 from metaclust._util.files import replacing
 from metaclust.data.blocks import as_block
-from metaclust.data.files import DEFAULT_LIMIT, open_regular, size_of
+from metaclust.data.files import Limit, open_regular
 from metaclust.data.npy_format import NpyHeader, opened_npy, read_rows, write_header
 from metaclust.data.parquet_footer import FooterError, check_footer
 from metaclust.data.rows import DataError, listed, reason_of
 
 WINDOW = 1 << 25
 """Bytes of a file that are read at a time."""
+GROUP_LIMIT = Limit(remedy="Write it with fewer rows in each group of rows")
 
 
 @runtime_checkable
@@ -158,6 +160,13 @@ class NpyStream:
             yield file, header
 
 
+@lru_cache(maxsize=256)
+def check_parquet(path: Path, size: int, mtime: int, inode: int, pages: bool) -> None:
+    """Check a .parquet file once, and again only if it has changed: reading its footer may take as long as its rows."""
+    with open_regular(path, str(path)) as file:
+        check_footer(file, size, str(path), GROUP_LIMIT, None, pages)
+
+
 @dataclass(frozen=True)
 class ParquetStream:
     """The numeric columns of a .parquet file, some rows at a time."""
@@ -193,7 +202,8 @@ class ParquetStream:
     def opened(self, pages: bool = False) -> pl.LazyFrame:
         """Return the file to select from; ``pages`` checks all of it, before its values are read."""
         with open_regular(self.path, self.name) as file, self._errors():
-            check_footer(file, size_of(file), self.name, DEFAULT_LIMIT, None, pages)
+            state = os.fstat(file.fileno())
+            check_parquet(self.path, state.st_size, state.st_mtime_ns, state.st_ino, pages)
         with self._errors():
             frame = pl.scan_parquet(self.path, glob=False)
             frame.collect_schema()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
 
 from metaclust._util.files import replacing
+from metaclust.data.rows import DataWarning, listed
 
 WRITERS: dict[str, Callable[[pl.DataFrame, Path], object]] = {
     ".csv": lambda frame, path: frame.write_csv(path),
@@ -39,7 +41,16 @@ def write_table(
     """
     ending = path.suffix.lower()
     if ending == ".csv" and not raw_cells:
-        frame = without_formulas(frame)
+        guarded = without_formulas(frame)
+        changed = [name for name in frame.columns if not guarded[name].equals(frame[name])]
+        if changed:
+            warnings.warn(
+                f"{path.name}: texts in {listed(changed)} that a spreadsheet would run as formulas begin with an "
+                "apostrophe; pass raw_cells=True (--raw-cells) to write them as they are",
+                DataWarning,
+                stacklevel=2,
+            )
+        frame = guarded
     try:
         with replacing(path, beside) as unfinished:
             WRITERS[ending](frame, unfinished)
@@ -55,12 +66,15 @@ def without_formulas(frame: pl.DataFrame) -> pl.DataFrame:
     >>> without_formulas(pl.DataFrame({"id": ["=1+1", "-5", "a=1"], "cluster": [-1, 0, 1]}))["id"].to_list()
     ["'=1+1", '-5', 'a=1']
     """
-    texts = [name for name, kind in frame.schema.items() if kind == pl.String]
+    texts = [frame[name] for name, kind in frame.schema.items() if kind == pl.String]
     guarded = [
-        pl.when(frame[name].str.contains(FORMULA) & ~frame[name].str.contains(NUMBER))
-        .then("'" + frame[name])
-        .otherwise(frame[name])
-        .alias(name)
-        for name in texts
+        pl.when(formulas(text)).then("'" + text).otherwise(text).alias(text.name)
+        for text in texts
+        if formulas(text).any()
     ]
-    return frame.with_columns(guarded) if guarded else frame
+    return frame.with_columns(guarded)
+
+
+def formulas(text: pl.Series) -> pl.Series:
+    """Return which texts look like formulas, and not like numbers."""
+    return text.str.contains(FORMULA) & ~text.str.contains(NUMBER)

@@ -7,6 +7,7 @@ import os
 from dataclasses import asdict
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -21,13 +22,6 @@ from metaclust.model.checkpoint import model_from, model_header
 
 ARRAYS = ("labels", "confidence", "representations")
 COMPONENTS = ("weights", "means", "precisions", "offsets")
-FIELDS: dict[str, schema.Check] = {
-    "bound": schema.number(),
-    "starts": schema.list_of(schema.mapping),
-    "threshold": schema.number(0, 1),
-    "about": schema.mapping,
-}
-MODEL = {"model": schema.optional(schema.mapping)}
 START = {"clusters": schema.whole(1), "bound": schema.number()}
 ROUNDING = 1e-6
 """By how much a probability may exceed one."""
@@ -80,7 +74,7 @@ def load_clustering(path: str | os.PathLike[str], device: str = "auto") -> Clust
             schema.check_names(weights, ())
         return Clustering(
             labels=arrays["labels"],
-            confidence=arrays["confidence"],
+            confidence=np.minimum(arrays["confidence"], 1),
             representations=arrays["representations"],
             components=Components(**{name: arrays[name] for name in COMPONENTS}),
             bound=float(header["bound"]),

@@ -96,7 +96,7 @@ class BlockRefinement:
             phase(f"pass {len(state.bounds) + 1}")
             posterior, memo = next(steps)
             if not np.isfinite(posterior.bounds[-1]):
-                raise DataError("the bound is no number any more: X has changed since it was checked, or is too large")
+                raise DataError("the bound is not finite: X has changed since it was checked, or is too large")
             posterior = replace(posterior, converged=self.has_converged(posterior.bounds, state.survey.weight))
             if posterior.converged or len(posterior.bounds) >= self.max_iter:
                 return posterior

@@ -34,6 +34,10 @@ class SavedEstimator:
             name: value.item() if isinstance(value, np.generic) else value for name, value in self.settings.items()
         }
         settings["task_rows"] = [int(rows) for rows in settings["task_rows"]]
+        # 0 and 1 are as good as False and True in Python, but not in the checks of a file.
+        settings["progress"] = bool(settings["progress"])
+        if not isinstance(settings["augment"], str):
+            settings["augment"] = bool(settings["augment"])
         return {
             **describe_preparation(self.preparation),
             "estimator": settings,

@@ -20,7 +20,7 @@ SAVED_SETTINGS: dict[str, Check] = {
     **{name: whole(1) for name in ("max_clusters", "min_cluster_size", "choice_tasks")},
     "restarts": optional(whole(1)),
     **{name: optional(whole()) for name in ("pretrain_steps", "steps")},
-    "task_rows": list_of(whole(1), 2),
+    "task_rows": list_of(whole(), 2),
     **{name: number(0, 1) for name in ("confidence", "validation")},
     "augment": one_of("auto", "turn", True, False),
     "scaling": one_of("auto", "standard", "none"),

@@ -163,7 +163,7 @@ ODD_HEADERS: dict[str, tuple[bytes, str]] = {
     "beyond memory": (header_of((10**15, 8)), r"its header says 64,000,000,000,000,000 bytes of values"),
     "negative": (header_of((-3, 2)), r"its header says shape \(-3, 2\)"),
     "short": (header_of((3, 2)) + bytes(47), r"48 bytes of values \(shape \(3, 2\)\), but it holds 47"),
-    "long": (header_of((3, 2)) + bytes(49), "but it holds 49"),
+    "long": (header_of((3, 2)) + bytes(49), "1 bytes follow its values: save one array to a file"),
     "no size": (header_of((10**12,), "<U0"), "holds <U0 values"),
     "objects": (header_of((2,), "|O"), "Object arrays cannot be loaded, for they could run code"),
     "structured": (header_of((2,), [("a", "<f8")]) + bytes(16), "save numbers or strings"),

@@ -97,7 +97,7 @@ class VectorPreparation:
             scaler.partial_fit(block)
             own = Extremes.of_array(block, start)
             extremes = own if extremes is None else extremes + own
-        if extremes is not None:
+        if extremes is not None and scaling == "standard":
             check_columns(values, extremes, scaler.mean_, np.sqrt(scaler.var_), *of_rows(rows))
         if scaling == "none":
             check_magnitude(values, *of_rows(rows))
@@ -145,13 +145,15 @@ class VectorPreparation:
         # In blocks: a column far from zero needs the difference in float64, but not all rows at once.
         scaled = np.empty(values.shape, np.float32)
         mean, scale = np.array(self.mean), np.array(self.scale)
-        far, words = 0, ""
+        far, furthest, words = 0, 0.0, ""
         for start in range(0, len(values), BLOCK):
             block = values[start : start + BLOCK]
             with np.errstate(over="ignore"):
                 scaled[start : start + BLOCK] = (block - mean) / scale
-            found, where = check_scaled(block, scaled[start : start + BLOCK], *of_rows(rows), start)
-            far, words = far + found, words or where
+            found, distance, where = check_scaled(block, scaled[start : start + BLOCK], *of_rows(rows), start)
+            far += found
+            if distance > furthest:
+                furthest, words = distance, where
         if far:
             more = f" ({far:,} such cells)" if far > 1 else ""
             warnings.warn(
