@@ -21,7 +21,10 @@ def test_a_file_that_can_be_written_leaves_nothing_behind(tmp_path: Path) -> Non
     check_file(tmp_path / "new.csv", force=False, inputs=[tmp_path / "old.csv"])
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "new.csv").write_text("old")
-    with pytest.raises(FileExistsError, match=r"new.csv already exists: choose another path or add --force"):
+    with pytest.raises(
+        FileExistsError,
+        match=r"new.csv already exists: choose another path, or pass force=True",
+    ):
         check_file(tmp_path / "new.csv", force=False)
     check_file(tmp_path / "new.csv", force=True)
     assert (tmp_path / "new.csv").read_text() == "old"

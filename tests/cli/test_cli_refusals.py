@@ -200,7 +200,7 @@ def test_a_file_that_is_there_is_refused_before_any_work(command, folder, monkey
     target(command).write_bytes(b"mine")
     code, out, err = run(*command)
     assert (code, out) == (2, "")
-    assert err == f"metaclust: {target(command)} already exists: choose another path or add --force to overwrite it\n"
+    assert err == f"metaclust: {target(command)} already exists: choose another path, or pass force=True (--force)\n"
     assert target(command).read_bytes() == b"mine"
 
 

@@ -292,7 +292,7 @@ def test_an_existing_file_is_kept_unless_forced(tmp_path):
 def test_a_place_that_cannot_be_written_is_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"nowhere does not exist; create it first"):
         write_report(made(), tmp_path / "nowhere" / "report.html")
-    with pytest.raises(IsADirectoryError, match="it is a folder"):
+    with pytest.raises(IsADirectoryError, match="is a folder: give the path of a file"):
         write_report(made(), tmp_path, force=True)
 
 

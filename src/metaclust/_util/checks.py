@@ -7,6 +7,11 @@ from collections.abc import Mapping
 import numpy as np
 
 
+def is_count(value: object) -> bool:
+    """Return whether a value is a whole number of 1 or more, as files and readers want it: not NumPy's, not True."""
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
 def check_count(name: str, value: object) -> None:
     if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
         raise ValueError(f"{name}={value!r}: it must be a whole number of 1 or more")

@@ -30,7 +30,7 @@ def check_file(target: Path, force: bool, inputs: Iterable[Path] = ()) -> None:
         if same(target, path):
             raise ValueError(f"{target} is read as {path}, and would be overwritten: choose another path")
     if os.path.lexists(target) and not force:
-        raise FileExistsError(f"{target} already exists: choose another path or add --force to overwrite it")
+        raise FileExistsError(f"{target} already exists: choose another path, or pass force=True (--force)")
     if target.exists() and not target.is_file():
         raise OSError(f"{target} is a device or a pipe: give the path of a file")
     if target.exists() and not os.access(target, os.W_OK):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from metaclust._util.files import replacing
 from metaclust._util.progress import Waiting
-from metaclust._util.targets import check_folder
+from metaclust._util.targets import check_file
 from metaclust.data.rows import DataError
 from metaclust.inference.result import Clustering
 from metaclust.report.cards import make_cards
@@ -31,7 +31,7 @@ def write_report(
     has at most ``map_rows`` rows, and at least one of each cluster.
     """
     target = Path(path)
-    check_target(target, force)
+    check_file(target, force)
     check_clustering(clustering)
     if map_rows < 1:
         raise ValueError(f"map_rows={map_rows!r}: it must be 1 or more")
@@ -43,17 +43,6 @@ def write_report(
         # Half of a surrogate pair, as in text that was cut, has no UTF-8.
         unfinished.write_bytes(text.encode("utf-8", "replace"))
     return target
-
-
-def check_target(target: Path, force: bool) -> None:
-    """Raise an error if the file cannot be written."""
-    if not target.parent.is_dir():
-        raise FileNotFoundError(f"cannot write {target}: the folder {target.parent} does not exist; create it first")
-    if target.is_dir():
-        raise IsADirectoryError(f"cannot write {target}: it is a folder; give the path of a file")
-    if os.path.lexists(target) and not force:
-        raise FileExistsError(f"{target} already exists: pass force=True to overwrite it, or choose another path")
-    check_folder(target.parent, target)
 
 
 def check_clustering(clustering: Clustering) -> None:

@@ -66,10 +66,6 @@ def require(holds: bool, name: str, value: object) -> None:
         )
 
 
-def is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0
-
-
 def are_strings(values: object) -> bool:
     return isinstance(values, tuple) and all(isinstance(value, str) for value in values)
 

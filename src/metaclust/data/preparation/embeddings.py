@@ -17,10 +17,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from metaclust._util.checks import is_count
 from metaclust._util.devices import choose_device
 from metaclust._util.progress import Waiting
 from metaclust.data.kinds import Kind
-from metaclust.data.preparation.base import Options, are_strings, is_count, require, short_repr, values_of
+from metaclust.data.preparation.base import Options, are_strings, require, short_repr, values_of
 from metaclust.data.preparation.model_folder import (
     NamedByFile,
     checked_model,

@@ -8,8 +8,9 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
+from metaclust._util.checks import is_count
 from metaclust.data.kinds import Kind
-from metaclust.data.preparation.base import Options, is_count, require, short_repr, values_of
+from metaclust.data.preparation.base import Options, require, short_repr, values_of
 from metaclust.data.readers.decoding import Fit
 from metaclust.data.rows import DataError, Rows
 

@@ -13,6 +13,7 @@ from scipy import sparse
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
+from metaclust._util.checks import is_count
 from metaclust.data.extremes import (
     Extremes,
     Place,
@@ -28,7 +29,6 @@ from metaclust.data.preparation.base import (
     Scaling,
     are_numbers,
     are_strings,
-    is_count,
     require,
     short_repr,
     values_of,

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from metaclust._util.checks import is_count
 from metaclust.data.files import read_whole
 from metaclust.data.rows import DataError, reason_of
 
@@ -206,10 +207,6 @@ def without_pillow_warnings() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module=r"PIL\.")
         yield
-
-
-def is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
 def common_format(sources: Sequence[Path | bytes], sample: int = 64, max_pixels: int = MAX_PIXELS) -> ImageFormat:

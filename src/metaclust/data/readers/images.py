@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from metaclust._util.checks import is_count
 from metaclust._util.progress import Waiting
 from metaclust.data.files import DEFAULT_LIMIT, Limit
 from metaclust.data.readers.decoding import (
@@ -26,7 +27,6 @@ from metaclust.data.readers.decoding import (
     OnError,
     common_format,
     decode,
-    is_count,
     without_pillow_warnings,
 )
 from metaclust.data.rows import DataError, DataWarning, Rows, listed
