@@ -50,7 +50,7 @@ def test_all_listen_to_this_machine_only(engine: DaskEngine) -> None:
 def test_no_pages_are_served_even_by_a_worker_that_replaces_a_dead_one(engine: DaskEngine) -> None:
     (nanny, *_), before = engine.cluster.workers.values(), set(engine.client.nthreads())
     os.kill(nanny.pid, signal.SIGKILL)
-    limit = time.monotonic() + 6 * PATIENCE
+    limit = time.monotonic() + 60 * PATIENCE
     while len(engine.client.nthreads()) < 2 or set(engine.client.nthreads()) == before:
         assert time.monotonic() < limit
         time.sleep(0.05)

@@ -24,5 +24,7 @@ def check_choices(settings: Mapping[str, object], choices: Mapping[str, tuple[ob
 
 
 def check_seed(seed: object) -> None:
-    if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or not 0 <= seed < 2**63:
-        raise ValueError(f"seed={seed!r}: it must be a whole number of 0 or more, below 2**63")
+    if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or seed < 0:
+        raise ValueError(f"seed={seed!r}: it must be a whole number of 0 or more")
+    if seed >= 2**63:
+        raise ValueError(f"seed={seed!r}: it must be below 2**63, to fit into a file")
