@@ -67,11 +67,7 @@ def without_formulas(frame: pl.DataFrame) -> pl.DataFrame:
     ["'=1+1", '-5', 'a=1']
     """
     texts = [frame[name] for name, kind in frame.schema.items() if kind == pl.String]
-    guarded = [
-        pl.when(formulas(text)).then("'" + text).otherwise(text).alias(text.name)
-        for text in texts
-        if formulas(text).any()
-    ]
+    guarded = [pl.when(formulas(text)).then("'" + text).otherwise(text).alias(text.name) for text in texts]
     return frame.with_columns(guarded)
 
 

@@ -229,9 +229,8 @@ class InfiniteGaussianMixture(DensityMixin, BaseEstimator):  # type: ignore[misc
         )
         check_spread(seen, rows.name)
         save(reached)
-        with resuming(resumed):
-            mixture = self._mixture(seen, self._map if warm else Map(seen.mean, kind.scale(seen.covariance)))
         with resuming(resumed), rows.progress(seen.rows, self.progress) as progress:
+            mixture = self._mixture(seen, self._map if warm else Map(seen.mean, kind.scale(seen.covariance)))
             passes = rows.passes(mixture, width, progress)
             phase = (lambda name: None) if progress is None else progress.phase
             refine = BlockRefinement(int(self.max_iter), float(self.tol))
