@@ -32,13 +32,6 @@ def made(tmp_path_factory):
 
 
 @pytest.fixture
-def folder(made, tmp_path, monkeypatch):
-    shutil.copytree(made, tmp_path / "work")
-    monkeypatch.chdir(tmp_path / "work")
-    return tmp_path / "work"
-
-
-@pytest.fixture
 def _no_work(monkeypatch):
     monkeypatch.setattr("metaclust.cli.commands.read_data", lambda *_, **__: pytest.fail("data were read"))
     monkeypatch.setattr("metaclust.cli.demo.load_dataset", lambda name: pytest.fail("the demo was started"))
