@@ -51,8 +51,8 @@ def remove_unfinished(target: str | os.PathLike[str]) -> None:
         named = unfinished.fullmatch(folder.name) and folder.is_dir() and not folder.is_symlink()
         if not named:
             continue
-        # Another process may remove it at the same time.
-        with suppress(FileNotFoundError):
+        # Another process may remove it at the same time; that of another user is private.
+        with suppress(FileNotFoundError, PermissionError):
             # safetensors has an unfinished file of its own, .tmp and some letters.
             if all(path.name == target.name or path.name.startswith(".tmp") for path in folder.iterdir()):
                 shutil.rmtree(folder, ignore_errors=True)
