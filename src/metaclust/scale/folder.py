@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from metaclust._util.facts import json_of
-from metaclust._util.files import replacing
+from metaclust._util.files import remove_finished, replacing
 from metaclust._util.locks import held
 from metaclust._util.targets import check_folder, check_space, same
 from metaclust._util.tensors import CheckpointError
@@ -125,7 +125,7 @@ class ShardRunFolder:
     def finish(self, facts: dict[str, Any]) -> None:
         """Write the result and remove the state of the run."""
         self._write(self.out / RESULT, facts)
-        shutil.rmtree(self.run)
+        remove_finished(self.run, self.out / RESULT)
 
     def _write(self, target: Path, content: dict[str, Any]) -> None:
         # Unfinished files are in the folder of the run: a killed run must leave nothing among the labels.
