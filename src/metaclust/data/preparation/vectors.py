@@ -150,7 +150,8 @@ class VectorPreparation:
             block = values[start : start + BLOCK]
             with np.errstate(over="ignore"):
                 scaled[start : start + BLOCK] = (block - mean) / scale
-            found, distance, where = check_scaled(block, scaled[start : start + BLOCK], *of_rows(rows), start)
+            part = scaled[start : start + BLOCK]
+            found, distance, where = check_scaled(block, part, *of_rows(rows), start, scale == 1)
             far += found
             if distance > furthest:
                 furthest, words = distance, where
