@@ -27,7 +27,7 @@ FAR = 1000.0
 """Standard deviations beyond which a cell is announced."""
 LOST = float(1 / np.finfo(np.float32).eps)
 """Standard deviations beyond which a cell is refused: float32 holds no difference of the other rows beside it."""
-LARGEST = 1e140
+LARGEST_FLOAT64 = 1e140
 """The largest number of which float64 holds sums of squares over any number of rows; one over it is the smallest."""
 LARGEST_FLOAT32 = 1e18
 """The largest number of which float32 holds sums of squares over a row."""

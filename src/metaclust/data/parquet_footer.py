@@ -14,7 +14,8 @@ from metaclust.data.files import Limit
 MAGIC = b"PAR1"
 CELL = 8
 """Bytes that a value takes at least."""
-DEEPEST = 16
+DEEPEST_STRUCT = 16
+"""How deeply structs and lists of a footer may be nested."""
 SCHEMA, NUM_ROWS, ROW_GROUPS = 2, 3, 4
 """Fields of the footer."""
 TYPE = 1
@@ -149,7 +150,7 @@ class Compact:
         return found
 
     def value(self, kind: int, depth: int) -> Any:
-        if depth > DEEPEST:
+        if depth > DEEPEST_STRUCT:
             raise ValueError("nested too deeply")
         if kind in (4, 5, 6):
             return zigzag(self.varint())

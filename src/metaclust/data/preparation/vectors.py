@@ -38,7 +38,7 @@ from metaclust.data.sparse import SparseRows, of_unit_length
 
 BLOCK = 16_384
 """Rows that are in float64 at a time."""
-LARGEST = 1e100
+LARGEST_MOMENT = 1e100
 """The largest mean or standard deviation of a column; the smallest standard deviation is its inverse."""
 
 
@@ -61,9 +61,9 @@ class VectorPreparation:
     def __post_init__(self) -> None:
         require(is_count(self.width), "width", self.width)
         require(are_strings(self.columns) and len(self.columns) in (0, self.width), "columns", self.columns)
-        for name, low in (("mean", -LARGEST), ("scale", 1 / LARGEST)):
+        for name, low in (("mean", -LARGEST_MOMENT), ("scale", 1 / LARGEST_MOMENT)):
             values = getattr(self, name)
-            require(values is None or are_numbers(values, self.width, low, LARGEST), name, values)
+            require(values is None or are_numbers(values, self.width, low, LARGEST_MOMENT), name, values)
         require(isinstance(self.fill, bool), "fill", self.fill)
         require(self.mean is not None or (self.scale is None and not self.fill), "mean", self.mean)
 
