@@ -1,7 +1,9 @@
-"""Shared by the tests: one thread, reproducible draws, and every way to fit a mixture as a fixture."""
+"""Shared by the tests: one thread, reproducible draws, every way to fit a mixture, a folder to run commands in."""
 
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import jaxtyping
@@ -97,6 +99,14 @@ def covariance(request: pytest.FixtureRequest) -> str:
     """The name of every component family."""
     name: str = request.param
     return name
+
+
+@pytest.fixture
+def folder(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy to run commands in of the folder ``made``, which each file of tests has its own of."""
+    shutil.copytree(made, tmp_path / "work")
+    monkeypatch.chdir(tmp_path / "work")
+    return tmp_path / "work"
 
 
 @pytest.fixture(scope="session", autouse=True)

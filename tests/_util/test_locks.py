@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -90,6 +91,85 @@ def test_a_lock_never_writes_through_a_link(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="m"):
         writing(tmp_path / "m").__enter__()
     assert (tmp_path / "precious").read_text() == "mine"
+
+
+def of_another_user(monkeypatch: pytest.MonkeyPatch, lock: Path, removable: bool = True) -> None:
+    """Let a lock be one that can be read but not written and, as in /tmp, perhaps not be removed."""
+    opened, unlinked, foreign = os.open, os.unlink, lock.lstat()
+
+    def is_foreign(path: object) -> bool:
+        return str(path) == str(lock) and lock.exists() and os.path.samestat(lock.lstat(), foreign)
+
+    def opening(path: Any, flags: int, *rest: Any, **options: Any) -> int:
+        if flags & os.O_RDWR and not flags & os.O_EXCL and is_foreign(path):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return opened(path, flags, *rest, **options)
+
+    def unlinking(path: Any, **options: Any) -> None:
+        if not removable and is_foreign(path):
+            raise PermissionError(errno.EPERM, "Operation not permitted", str(path))
+        unlinked(path, **options)
+
+    monkeypatch.setattr(os, "open", opening)
+    monkeypatch.setattr(os, "unlink", unlinking)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="without owners")
+def test_the_holder_is_named_even_if_its_lock_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "m.safetensors"
+    with start(target) as holder:
+        of_another_user(monkeypatch, lock_beside(target))
+        with pytest.raises(InUseError, match=rf"is being written by process {holder.pid} on "):
+            writing(target).__enter__()
+        assert lock_beside(target).exists()
+        holder.communicate("")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="without owners")
+def test_a_lock_that_a_killed_process_of_another_user_left_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "m.safetensors"
+    lock_beside(target).write_text("process 1 on elsewhere\n")
+    of_another_user(monkeypatch, lock_beside(target))
+    with writing(target):
+        assert f"process {os.getpid()} on " in lock_beside(target).read_text()
+        with pytest.raises(InUseError, match=f"process {os.getpid()} on "):
+            writing(target).__enter__()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="without owners")
+def test_a_lock_of_another_user_that_cannot_be_removed_is_named_with_its_owner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "m.safetensors"
+    lock = lock_beside(target)
+    lock.write_text("process 1 on elsewhere\n")
+    of_another_user(monkeypatch, lock, removable=False)
+    owned = f"its lock {lock} belongs to {lock.owner()} and cannot be opened: have it removed"
+    with pytest.raises(PermissionError, match=f"^cannot write {target}: {owned}"):
+        writing(target).__enter__()
+    assert lock.read_text() == "process 1 on elsewhere\n"
+
+
+def test_an_unfinished_folder_that_may_not_be_read_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    private = tmp_path / ".labels.csv.abcd1234"
+    private.mkdir()
+    listed = Path.iterdir
+
+    def refusing(folder: Path) -> Iterator[Path]:
+        if folder == private:
+            raise PermissionError(errno.EACCES, "Permission denied", str(folder))
+        return listed(folder)
+
+    monkeypatch.setattr(Path, "iterdir", refusing)
+    with writing(tmp_path / "labels.csv"):
+        assert private.is_dir()
 
 
 def test_what_a_killed_process_left_of_a_file_is_removed_and_nothing_else(tmp_path: Path) -> None:

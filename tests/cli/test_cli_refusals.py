@@ -1,7 +1,6 @@
 """What a person can put right is one line on the standard error; files that are there are not overwritten."""
 
 import json
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -50,15 +49,8 @@ def made(tmp_path_factory):
     return folder
 
 
-@pytest.fixture
-def folder(made, tmp_path, monkeypatch):
-    """A copy to work in, for a failed command must leave nothing behind."""
-    shutil.copytree(made, tmp_path / "work")
-    monkeypatch.chdir(tmp_path / "work")
-    return tmp_path / "work"
-
-
 def contents(folder):
+    """What a failed command must leave as it was."""
     return {path.name: None if path.is_dir() else path.read_bytes() for path in folder.iterdir()}
 
 

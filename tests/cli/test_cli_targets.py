@@ -1,5 +1,6 @@
 """Two commands do not write the same files, and what cannot be written is said before any work."""
 
+import errno
 import os
 import shutil
 import signal
@@ -17,6 +18,7 @@ from safetensors.numpy import load_file
 from metaclust import InfiniteGaussianMixture, MetaClusterer
 from metaclust._util.locks import InUseError, writing
 from metaclust.scale import cluster_shards
+from metaclust.training.runs import RunFolder
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 SHORT = ("--label", "kind", "--pretrain-steps", "2", "--steps", "0", "--encoder", "network", "--choose", "bound")
@@ -29,13 +31,6 @@ def made(tmp_path_factory):
     known = write_numbers(folder / "known.csv", range(6))
     assert run("train", known, "--out", folder / "m.safetensors", *SHORT, "-q").code == 0
     return folder
-
-
-@pytest.fixture
-def folder(made, tmp_path, monkeypatch):
-    shutil.copytree(made, tmp_path / "work")
-    monkeypatch.chdir(tmp_path / "work")
-    return tmp_path / "work"
 
 
 @pytest.fixture
@@ -168,6 +163,78 @@ def test_a_second_training_into_the_same_folder_leaves_the_first_alone(folder):
         first.wait()
     assert load_file("x.safetensors")
     assert not Path("x.safetensors.run").exists()
+
+
+def in_use(path):
+    """Whether this process has a file open or mapped."""
+    opened = {os.path.realpath(link) for link in Path("/proc/self/fd").iterdir()}
+    return str(path) in opened or f" {path}\n" in Path("/proc/self/maps").read_text()
+
+
+@pytest.fixture
+def open_files(monkeypatch):
+    """Replace and remove only files that this process has not open, as Windows does; return the others."""
+    refused = []
+
+    def checked(function):
+        def call(*paths, dir_fd=None, **options):
+            named = [path for path in paths if isinstance(path, str | os.PathLike)]
+            folder = Path.cwd() if dir_fd is None else Path(f"/proc/self/fd/{dir_fd}").resolve()
+            for path in [Path(os.path.realpath(folder / path)) for path in named]:
+                # Locks are removed while they are held, except on Windows.
+                if path.is_file() and not path.name.endswith(".lock") and in_use(path):
+                    refused.append(path.name)
+                    raise PermissionError(errno.EACCES, "Access is denied", str(path))
+            return function(*paths, **options) if dir_fd is None else function(*paths, dir_fd=dir_fd, **options)
+
+        return call
+
+    for name in ("replace", "rename", "unlink", "remove"):
+        monkeypatch.setattr(os, name, checked(getattr(os, name)))
+    return refused
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="open files are not listed")
+def test_no_file_is_replaced_or_removed_while_it_is_open(folder, open_files, monkeypatch):
+    with Path("known.csv").open() as file, pytest.raises(PermissionError):
+        Path("known.csv").replace("moved.csv")
+    assert (open_files.pop(), file.closed, open_files) == ("known.csv", True, [])
+    command = ("train", "known.csv", *SHORT[:2], "--pretrain-steps", "6", "--steps", "0", *SHORT[6:], "--quiet")
+    save = RunFolder.save
+
+    def interrupted(*arguments):
+        save(*arguments)
+        raise KeyboardInterrupt
+
+    for more in ((), ("--resume",), ("--force",)):
+        with monkeypatch.context() as patch:
+            patch.setattr(RunFolder, "save", interrupted)
+            assert run(*command, "--out", "x.safetensors", *more).code == 130
+        assert Path("x.safetensors.run/checkpoint.safetensors").exists()
+    for more in (("--resume",), ("--force",), ("--force",)):
+        assert run(*command, "--out", "x.safetensors", *more).code == 0
+        assert not Path("x.safetensors.run").exists()
+    for name in ("table", "report", "clustering"):
+        target = ENDINGS.get(name, "c.safetensors")
+        for _ in range(2):
+            assert run(*OUTPUTS[name], target, "--force", "--quiet").code == 0
+    assert open_files == []
+
+
+@pytest.mark.filterwarnings("default:x.safetensors is written")
+def test_a_run_that_cannot_be_removed_does_not_cost_the_model(folder, monkeypatch):
+    remove = shutil.rmtree
+
+    def refuse(path, **options):
+        if path.name == "x.safetensors.run":
+            raise PermissionError(errno.EACCES, "Access is denied", str(path))
+        remove(path, **options)
+
+    monkeypatch.setattr("metaclust._util.files.shutil.rmtree", refuse)
+    code, _, err = run(*OUTPUTS["model"], "x.safetensors")
+    assert code == 0
+    assert "x.safetensors is written, but x.safetensors.run cannot be removed (Access is denied): remove it" in err
+    assert load_file("x.safetensors")
 
 
 def test_a_folder_of_labels_that_another_process_writes_is_refused(folder):

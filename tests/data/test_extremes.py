@@ -18,8 +18,9 @@ from metaclust.data.survey import survey, survey_part
 
 
 def check(x, **options):
-    extremes = Extremes.of_array(x, 0)
-    check_columns(x, extremes, np.nanmean(x, 0), np.nanstd(x, 0), "things.csv", **options)
+    double = x.astype(np.float64)
+    extremes = Extremes.of_array(double, 0)
+    check_columns(x, extremes, np.nanmean(double, 0), np.nanstd(double, 0), "things.csv", **options)
 
 
 def rows(n=1000, seed=0):
@@ -85,6 +86,51 @@ def test_cells_far_from_the_training_rows_are_counted_or_refused():
     scaled[2, 1] = np.inf
     with pytest.raises(DataError, match=r"row 2 \(counting from 0\), column 1: 7 is inf standard deviations"):
         check_scaled(values, scaled, "X")
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_one_value_beside_rounding_is_announced_and_used(dtype):
+    """The column says nothing but which row is different, as one that is constant but for a cell."""
+    x = rows(200)
+    x[:, 1] = np.where(np.arange(200) % 3 == 0, dtype(0.3), np.nextafter(dtype(0.3), dtype(1)))
+    x[17, 1] = 5
+    x = x.astype(dtype)
+    message = (
+        r"row 17 \(counting from 0\), column 1: 5 is far from the other rows, which differ by no more than rounding"
+    )
+    with pytest.warns(DataWarning, match=message):
+        check(x)
+    with pytest.warns(DataWarning, match=message):
+        found = survey(ArrayStream(x), None, 200, 0, moments="variances")
+    assert float(found.covariance[1]) == pytest.approx(x[:, 1].astype(float).var())
+    # A difference that is more than rounding would be lost beside the same cell.
+    x = x.astype(np.float64)
+    x[:, 1] = 0.3 + np.where(np.arange(200) % 3 == 0, 0, 1e-14)
+    x[17, 1] = 5
+    with pytest.raises(DataError, match=r"column 1: 5 is so far from the other rows that float32 holds no difference"):
+        check(x)
+
+
+def test_a_column_with_a_single_value_in_training_is_not_measured_in_standard_deviations():
+    x = rows(50).astype(np.float32)
+    x[:, 1] = 2020
+    preparation, _ = fit_preparation(as_rows(x))
+    x[3, 1] = 2021
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        preparation(as_rows(x))
+    x[3, 1] = 9020
+    words = r"column 1: 9020 is 7e\+03 from the mean of the training rows, in which the column had a single value"
+    with pytest.warns(DataWarning, match=words):
+        preparation(as_rows(x))
+    x[3, 1] = 1e9
+    with pytest.raises(DataError, match=r"is 1e\+09 from the mean .* single value.*: .*or train without the column"):
+        preparation(as_rows(x))
+    x[3, 1], x[4, 0] = 2020, 1e6
+    with pytest.warns(
+        DataWarning, match=r"column 0: 1e\+06 is [\d.e+]+ standard deviations from the mean of the training"
+    ):
+        preparation(as_rows(x))
 
 
 def test_rows_that_are_not_scaled_must_have_squares():

@@ -9,7 +9,7 @@ from method_tasks import SHORT, blobs, problem
 from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
-from metaclust._util.tensors import CheckpointError
+from metaclust._util.tensors import CheckpointError, read_tensors, write_tensors
 from metaclust.experiments.methods import METHODS, base, load_method
 from metaclust.experiments.methods.base import choose_frame
 from metaclust.experiments.methods.ours import Ours
@@ -160,6 +160,38 @@ def test_files_of_other_methods_and_other_kinds_are_refused(tmp_path):
         load_method(model)
     with pytest.raises(CheckpointError, match="there is no such file"):
         load_method(tmp_path / "absent.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"method": ["pca"]}, r"holds the method \['pca'\]: this version knows ours, "),
+        ({"seconds": "long"}, "seconds='long': it must be a finite number from 0 to inf"),
+        ({"training": [1]}, "training=.*: it must be an object with named fields"),
+        ({"training": {"freeze_encoder": "yes"}}, "training.freeze_encoder='yes': it must be true or false"),
+        ({"training": {"learning_rate": True}}, "training.learning_rate=True: it must be a finite number"),
+        ({"config": {"input_shape": [6], "representation": 10**7}}, "size mismatch for "),
+    ],
+)
+def test_damaged_files_of_methods_are_refused_with_the_field(changes, reason, tmp_path):
+    sampler, _, config = problem("vectors")
+    path = tmp_path / "pca.safetensors"
+    METHODS["pca"](config, SHORT).fit(sampler).save(path)
+    tensors, header = read_tensors(path, "method")
+    write_tensors(path, tensors, {**header, **changes})
+    with pytest.raises(CheckpointError, match=rf"{path} .*{reason}"):
+        load_method(path)
+
+
+@pytest.mark.parametrize("name", ["frame.scale", "frame.shift", "model.encoder.weight"])
+def test_numbers_of_methods_that_are_not_finite_are_refused(name, tmp_path):
+    sampler, _, config = problem("vectors")
+    path = tmp_path / "pca.safetensors"
+    METHODS["pca"](config, SHORT).fit(sampler).save(path)
+    tensors, header = read_tensors(path, "method")
+    write_tensors(path, {**tensors, name: torch.full_like(tensors[name], torch.inf)}, header)
+    with pytest.raises(CheckpointError, match=rf"{path} .*{name} holds NaN or infinity"):
+        load_method(path)
 
 
 def test_an_interrupted_fit_goes_on_in_its_folder(tmp_path, monkeypatch):

@@ -124,6 +124,34 @@ def test_a_run_with_a_model_goes_on_and_encodes_nothing_twice(
     assert not (tmp_path / "out" / "_run").exists()
 
 
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("{", "Expecting property name"),
+        ("[" * 100_000, "recursion"),
+        ("[]", r"the file=\[\]: it must be an object with named fields"),
+        ('{"shards": []}', "the file.skipped is missing"),
+        ('{"shards": [["a.npy"]], "skipped": []}', "a list of 2 values, not of 1"),
+        ('{"shards": [["a.npy", -1]], "skipped": []}', "shards.rows=-1: it must be a whole number"),
+        ('{"shards": [["a.npy", 1e400]], "skipped": []}', "not finite"),
+        ('{"shards": [[7, 1]], "skipped": []}', "shards.name=7: it must be a string"),
+        ('{"shards": [["a.npy", 1], ["a.npy", 2]], "skipped": []}', "a shard is in it twice"),
+        ('{"shards": [], "skipped": [{"shard": "a.npy"}]}', "skipped.why is missing"),
+        ('{"shards": [], "skipped": [{"shard": "a.npy", "why": null}]}', "skipped.why=None: it must be a string"),
+    ],
+)
+def test_a_damaged_list_of_shards_is_refused_with_what_is_wrong(
+    content: str, reason: str, shards: Path, tmp_path: Path
+) -> None:
+    about = tmp_path / "out" / "_run" / "shards.json"
+    about.parent.mkdir(parents=True)
+    about.write_text(content)
+    mixture = InfiniteGaussianMixture(**SETTINGS)
+    with pytest.raises(CheckpointError, match=rf"shards.json is broken \(.*{reason}.*\): restart with --force"):
+        cluster_shards(mixture, shards, tmp_path / "out", engine="local", resume=True)
+    assert about.read_text() == content
+
+
 def test_a_run_does_not_go_on_with_other_shards(shards: Path, tmp_path: Path) -> None:
     def stop() -> None:
         raise KeyboardInterrupt

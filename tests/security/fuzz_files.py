@@ -1,4 +1,7 @@
-"""Kinds of file that metaclust writes and loads: models, clusterings, states of a mixture's fit, training runs."""
+"""Kinds of file that metaclust writes and loads.
+
+Models, clusterings, states of a mixture's fit, training runs, the shards of a run, methods of the experiments.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 from harness import BadResult, FuzzKind, register
-from mutations import mutate, parsed
+from mutations import mutate, mutate_json, parsed
 
 import metaclust.mixture.estimator
 from metaclust import (
@@ -31,9 +34,12 @@ from metaclust.data.preparation.images import ImagePreparation
 from metaclust.data.preparation.prepare import describe_preparation
 from metaclust.data.preparation.vectors import VectorPreparation
 from metaclust.data.preparation.words import WordPreparation
+from metaclust.experiments.methods import METHODS, load_method
 from metaclust.mixture.state import save_state
 from metaclust.model.checkpoint import Description
 from metaclust.model.selector import SelectorNetwork
+from metaclust.scale.folder import ShardRunFolder, read_shards
+from metaclust.scale.shards import BadShard, Shard
 from metaclust.training.optimizer import new_optimizer
 from metaclust.training.runs import RunFolder
 
@@ -239,6 +245,51 @@ def try_run(path: Path) -> None:
     finite("state", [state.step, state.best, state.seconds, state.stale, state.best_step])
 
 
+SHARDS = [Shard(f"part-{number}.npy", 100 + number, 0) for number in range(3)]
+SKIPPED = [BadShard("part-3.npy", "part-3.npy is cut short"), BadShard("part-4.npy", "it is empty")]
+
+
+def shards_seeds() -> list[bytes]:
+    seeds = []
+    for skipped in ([], SKIPPED[:1], SKIPPED):
+        with tempfile.TemporaryDirectory() as name:
+            folder = ShardRunFolder(Path(name))
+            folder.begin()
+            folder.save_shards(SHARDS, skipped)
+            seeds.append((folder.run / "shards.json").read_bytes())
+    return seeds
+
+
+def try_shards(path: Path) -> None:
+    folder = ShardRunFolder(path.parent)
+    # What messages name in place of the folder of the run.
+    folder.run, folder.previous = path, read_shards(path)
+    skipped = folder.saved_skips(SHARDS, "skip")
+    # The file agrees with the shards that there are, of which none is skipped and clustered.
+    names = {bad.shard for bad in skipped}
+    if folder.previous.rows != {shard.name: shard.rows for shard in SHARDS if shard.name not in names}:
+        raise BadResult("other shards were accepted")
+    if not all(isinstance(text, str) for bad in skipped for text in (bad.shard, bad.why)):
+        raise BadResult("a shard was skipped for a reason that is no text")
+
+
+@cache
+def method_seeds() -> tuple[bytes, ...]:
+    torch.manual_seed(0)
+    config = ModelConfig((4,), 3, 4, hidden=5, task_hidden=4)
+    return tuple(content_of(METHODS[name](config, RUN_CONFIG).save) for name in ("ours", "proto", "pca", "vade"))
+
+
+def try_method(path: Path) -> None:
+    method = load_method(path)
+    finite("seconds", method.seconds, 0)
+    for name, value in method.tensors().items():
+        finite(name, value)
+    x = torch.zeros(2, *method.config.input_shape)
+    if method.transform(x).shape != (2, method.config.representation):
+        raise BadResult("representations of another shape")
+
+
 REFUSALS = (CheckpointError,)
 register(
     FuzzKind(
@@ -248,3 +299,5 @@ register(
 register(FuzzKind("clustering", ".safetensors", clustering_seeds, mutate, try_clustering, REFUSALS))
 register(FuzzKind("fit-state", ".safetensors", state_seeds, mutate, try_state, REFUSALS))
 register(FuzzKind("run", ".safetensors", run_seeds, mutate, try_run, REFUSALS))
+register(FuzzKind("shards", ".json", shards_seeds, mutate_json, try_shards, REFUSALS))
+register(FuzzKind("method", ".safetensors", method_seeds, mutate, try_method, REFUSALS))

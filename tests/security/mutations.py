@@ -148,6 +148,16 @@ def changed_tensors(tensors: dict[str, NDArray[Any]], random: Random) -> dict[st
     return {**tensors, random.choice(("extra", f"{name}.", "")): value}
 
 
+def mutate_json(content: bytes, random: Random) -> bytes:
+    """Return a JSON file with a change of its bytes or of its values."""
+    if random.random() < 0.25:
+        return damaged(content, random)
+    value = json.loads(content)
+    for _ in range(random.choice((1, 1, 1, 2, 4))):
+        value = changed(value, random)
+    return json.dumps(value, indent=1).replace(f'"{DEEP}"', "[" * 20_000 + "]" * 20_000).encode()
+
+
 def mutate(content: bytes, random: Random) -> bytes:
     """Return a file with a change of its bytes, of a header or of a tensor."""
     way = random.random()

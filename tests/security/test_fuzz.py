@@ -9,7 +9,7 @@ import fuzz_inputs
 import pytest
 
 HERE = Path(__file__).parent
-MODELS = ("model", "clustering", "fit-state", "run")
+MODELS = ("model", "clustering", "fit-state", "run", "shards", "method")
 KINDS = (*MODELS, *fuzz_inputs.NAMES)
 GROUPS = (MODELS[:2], MODELS[2:], *(fuzz_inputs.NAMES[first::3] for first in range(3)))
 """Kinds that share a process: importing takes longer than reading the files."""

@@ -60,6 +60,19 @@ def run(folder, kind, pretrain_steps=PRETRAIN, steps=STEPS, resume=True):
     return model, {**asdict(state), "seconds": 0}
 
 
+def test_a_first_checkpoint_that_cannot_be_written_leaves_the_folder_free(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("metaclust.training.runs.write_tensors", full)
+        with pytest.raises(OSError, match="No space left"):
+            run(tmp_path / "run", "vectors", 1, 0)
+    assert list((tmp_path / "run").iterdir()) == []
+    _, state = run(tmp_path / "run", "vectors", 1, 0)
+    assert state["finished"]
+
+
 def crash_after(monkeypatch, name, step):
     """Let a function that the training calls at every step, or at every validation, stop the run at ``step``."""
     owner = training if name == "learning_rate" else training.Training

@@ -8,9 +8,16 @@ import re
 import shutil
 import stat
 import tempfile
+import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+REPLACE_ATTEMPTS = 20 if os.name == "nt" else 1
+"""On Windows a file that a program has open cannot be replaced; a virus scanner has new files open for a moment."""
+REPLACE_PAUSE = 0.1
+"""Seconds between attempts."""
 
 
 @contextmanager
@@ -36,11 +43,39 @@ def replacing(target: str | os.PathLike[str], beside: str | os.PathLike[str] | N
         yield unfinished
         # Some writers make files private; this one is as readable as any other new file.
         unfinished.chmod(usual)
-        with unfinished.open("rb") as written:
+        # Open for writing: Windows synchronizes no other.
+        with unfinished.open("r+b") as written:
             os.fsync(written.fileno())
-        unfinished.replace(target)
+        move(unfinished, target)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def move(source: Path, target: Path) -> None:
+    """Replace a file by another one; raise PermissionError, which says what to do, if it cannot be replaced."""
+    for attempt in range(REPLACE_ATTEMPTS):
+        if attempt:
+            time.sleep(REPLACE_PAUSE)
+        try:
+            source.replace(target)
+            return
+        except PermissionError as error:
+            refused = error
+    raise PermissionError(
+        f"cannot replace {target} ({refused.strerror or refused}): close the programs that have it open, and check "
+        "that you may write it"
+    ) from refused
+
+
+def remove_finished(folder: Path, written: str | os.PathLike[str]) -> None:
+    """Remove the folder of work that is done; if that fails, only warn: what it was for has been written."""
+    try:
+        shutil.rmtree(folder)
+    except OSError as error:
+        warnings.warn(
+            f"{os.fspath(written)} is written, but {folder} cannot be removed ({error.strerror or error}): remove it",
+            stacklevel=2,
+        )
 
 
 def remove_unfinished(target: str | os.PathLike[str]) -> None:
@@ -51,8 +86,8 @@ def remove_unfinished(target: str | os.PathLike[str]) -> None:
         named = unfinished.fullmatch(folder.name) and folder.is_dir() and not folder.is_symlink()
         if not named:
             continue
-        # Another process may remove it at the same time.
-        with suppress(FileNotFoundError):
+        # Another process may remove it at the same time; that of another user is private.
+        with suppress(FileNotFoundError, PermissionError):
             # safetensors has an unfinished file of its own, .tmp and some letters.
             if all(path.name == target.name or path.name.startswith(".tmp") for path in folder.iterdir()):
                 shutil.rmtree(folder, ignore_errors=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -16,7 +17,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from metaclust._util.files import remove_unfinished
+from metaclust._util.files import open_regular, remove_unfinished
 
 LOCK = ".lock"
 WITHOUT_LOCKS = (None, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
@@ -57,15 +58,18 @@ def held(lock: Path, target: str | os.PathLike[str]) -> Iterator[None]:
     # Readable by all, so that others see who holds it.
     own = FileLock(lock, timeout=0, mode=0o644, is_singleton=False)
     try:
-        own.acquire()
+        try:
+            own.acquire()
+        except PermissionError:
+            if not remove_left(lock):
+                raise
+            own.acquire()
     except Timeout:
         # The note of a process that has just begun may come a moment later.
         holder = note(lock) or holder or "another process"
         raise InUseError(f"{os.fspath(target)} is being written by {holder}: wait for it, or choose another") from None
     except PermissionError as error:
-        raise PermissionError(
-            f"cannot write {os.fspath(target)}: its lock {lock} cannot be opened ({error})"
-        ) from error
+        raise PermissionError(f"cannot write {os.fspath(target)}: {refusal(lock, target, error)}") from error
     except (NotImplementedError, OSError) as error:
         if getattr(error, "errno", None) not in WITHOUT_LOCKS:
             raise
@@ -79,8 +83,51 @@ def held(lock: Path, target: str | os.PathLike[str]) -> Iterator[None]:
     finally:
         # While it is held: a process that has opened it meanwhile sees that it is gone, and makes a new one.
         if os.name != "nt":
-            lock.unlink(missing_ok=True)
+            # In a folder such as /tmp, only its owner can remove it.
+            with suppress(PermissionError):
+                lock.unlink(missing_ok=True)
         own.release()
+
+
+def remove_left(lock: Path) -> bool:
+    """Remove what a killed process of another user left of a lock, which cannot be opened for writing.
+
+    Return False if that is not possible; raise Timeout if the lock is held.
+    """
+    if sys.platform == "win32":
+        return False
+    import fcntl
+
+    try:
+        with open_regular(lock) as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise Timeout(str(lock)) from None
+            # While it is held, and only if it is still the same file: another process may have replaced it.
+            if os.path.samestat(os.fstat(file.fileno()), lock.lstat()):
+                lock.unlink()
+    except FileNotFoundError:
+        return True
+    except Timeout:
+        raise
+    except OSError:
+        return False
+    return True
+
+
+def refusal(lock: Path, target: str | os.PathLike[str], error: OSError) -> str:
+    """Return why a lock cannot be held, and what to do about it."""
+    try:
+        owner = lock.owner() if lock.exists() else None
+    except (KeyError, OSError, NotImplementedError):
+        owner = "another user"
+    if owner is None:
+        return f"its lock {lock} cannot be created ({error.strerror or error})"
+    return (
+        f"its lock {lock} belongs to {owner} and cannot be opened: have it removed once no process of theirs "
+        f"writes {os.fspath(target)}"
+    )
 
 
 def note(lock: Path) -> str:

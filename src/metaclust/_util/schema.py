@@ -18,7 +18,7 @@ Check = Callable[[Any], str | None]
 """Returns what a value must be, if it is not that; otherwise None."""
 LARGEST_COUNT = 2**31 - 1
 LARGEST_WHOLE = 2**63 - 1
-DEEPEST = 16
+DEEPEST_HEADER = 16
 """How deeply objects and lists of a header may be nested."""
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 NONE: Mapping[str, Check] = {}
@@ -110,8 +110,8 @@ def is_whole(value: object) -> bool:
 def check_plain(value: Any, depth: int = 0) -> None:
     """Raise ValueError for nesting that is too deep, numbers beyond 64 bits or not finite, and invalid Unicode."""
     if isinstance(value, dict | list):
-        if depth == DEEPEST:
-            raise ValueError(f"its values are nested more than {DEEPEST} levels deep")
+        if depth == DEEPEST_HEADER:
+            raise ValueError(f"its values are nested more than {DEEPEST_HEADER} levels deep")
         for one in value:
             check_plain(one, depth + 1)
         if isinstance(value, dict):

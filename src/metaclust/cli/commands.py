@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -16,6 +16,7 @@ from rich.console import Console
 
 from metaclust._util.devices import choose_device
 from metaclust._util.distributed import current
+from metaclust._util.files import remove_finished
 from metaclust._util.locks import LOCK, held, writing
 from metaclust._util.targets import check_file, check_space, same
 from metaclust._util.terminal import printable
@@ -155,7 +156,7 @@ def train_model(
             exit_interrupted(resume_command, quiet=not among.main)
         if among.main:
             estimator.save(out)
-            shutil.rmtree(run)
+            remove_finished(run, out)
     for decision in estimator.decisions_:
         console.print(printable(decision), markup=False)
     facts: dict[str, Any] = {
@@ -192,7 +193,9 @@ def clear_run(run: Path) -> None:
             for path in run.iterdir():
                 if path.name != LOCK:
                     shutil.rmtree(path) if path.is_dir() else path.unlink()
-        run.rmdir()
+        # A run that has just begun in it, or a lock that could not be removed, are for the new run to notice.
+        with suppress(OSError):
+            run.rmdir()
 
 
 def cluster_data(model: TrainedModel, data: Path, reading: Mapping[str, Any], outputs: Outputs) -> dict[str, Any]:

@@ -3,8 +3,8 @@
 A column is squeezed if all but the furthest hundredth of its cells (but at least one) together have less than a
 thousandth of its standard deviation: a few cells then decide its scale, and it says next to nothing about the other
 rows. That is a warning that names the furthest cell. Where the others have so little that float32 cannot tell them
-apart, it is an error. The rule does not depend on units. Columns that are constant but for a few cells are not
-squeezed: nothing is lost.
+apart, it is an error, unless they differ by no more than rounding: then nothing is lost, and it is a warning. The rule
+does not depend on units. Columns that are constant but for a few cells are not squeezed: nothing is lost.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FAR = 1000.0
 """Standard deviations beyond which a cell is announced."""
 LOST = float(1 / np.finfo(np.float32).eps)
 """Standard deviations beyond which a cell is refused: float32 holds no difference of the other rows beside it."""
-LARGEST = 1e140
+LARGEST_FLOAT64 = 1e140
 """The largest number of which float64 holds sums of squares over any number of rows; one over it is the smallest."""
 LARGEST_FLOAT32 = 1e18
 """The largest number of which float32 holds sums of squares over a row."""
@@ -136,11 +136,21 @@ def check_columns(
         centres = np.nanmedian(values, axis=0)
         distance = np.where(absent, -1, np.abs(values - centres))
         limit = np.partition(distance, rows - trimmed - 1, axis=0)[rows - trimmed - 1]
-        share = np.std(values, axis=0, where=(distance <= limit) & ~absent) / deviation[some]
+        rest = np.std(values, axis=0, where=(distance <= limit) & ~absent)
+        share = rest / deviation[some]
+        rounding = rest <= np.finfo(sample.dtype).eps * np.abs(centres)
         for place_in_block in np.flatnonzero((share > 0) & (share < 1 / FAR)).tolist():
             column = int(some[place_in_block])
             value, row = extremes.furthest(column, float(centres[place_in_block]))
             where = f"{name}: {place(row)}, column {named(columns, column)}: {value:.6g}"
+            if rounding[place_in_block]:
+                warnings.warn(
+                    f"{where} is far from the other rows, which differ by no more than rounding in this column: check "
+                    "it",
+                    DataWarning,
+                    stacklevel=4,
+                )
+                continue
             if share[place_in_block] < 1 / LOST:
                 raise DataError(
                     f"{where} is so far from the other rows that float32 holds no difference between those: correct "
@@ -161,12 +171,14 @@ def check_scaled(
     columns: Sequence[str] = (),
     place: Place = row_number,
     first: int = 0,
+    single: NDArray[np.bool_] | None = None,
 ) -> tuple[int, float, str]:
     """Return how many cells are more than ``FAR`` deviations from the mean of training, how far the furthest is, and
     the words for it.
 
     Raise DataError if one is beyond ``LOST``. ``values`` are the cells before scaling, ``first`` the number of the
-    first row.
+    first row. ``single`` marks columns with a scale of 1, as those have that had a single value in training: there is
+    no standard deviation to measure in.
     """
     distance = np.abs(scaled)
     # Not a number is infinity minus infinity: beyond what float32 holds.
@@ -176,12 +188,15 @@ def check_scaled(
         return 0, 0.0, ""
     furthest = int(np.where(np.isnan(distance), np.inf, distance).argmax())
     row, column = (int(i) for i in np.unravel_index(furthest, distance.shape))
+    is_single = single is not None and bool(single[column])
     where = (
         f"{name}: {place(first + row)}, column {named(columns, column)}: {values[row, column]:.6g} is "
-        f"{distance[row, column]:.2g} standard deviations from the mean of the training rows"
+        f"{distance[row, column]:.2g}{'' if is_single else ' standard deviations'} from the mean of the training rows"
+        + (", in which the column had a single value (or a standard deviation of exactly 1)" if is_single else "")
     )
     if not distance[row, column] <= LOST:
-        raise DataError(f"{where}: correct it, leave out the row, or give the column in the units of training")
+        remedy = "train without the column" if is_single else "give the column in the units of training"
+        raise DataError(f"{where}: correct it, leave out the row, or {remedy}")
     return count, float(distance[row, column]), where
 
 

@@ -5,6 +5,7 @@ polars allocates what they claim, and a claim that no memory can meet ends the p
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from io import BufferedIOBase
 from typing import Any
 
@@ -13,9 +14,12 @@ from metaclust.data.files import Limit
 MAGIC = b"PAR1"
 CELL = 8
 """Bytes that a value takes at least."""
-DEEPEST = 16
-NUM_ROWS, ROW_GROUPS = 3, 4
+DEEPEST_STRUCT = 16
+"""How deeply structs and lists of a footer may be nested."""
+SCHEMA, NUM_ROWS, ROW_GROUPS = 2, 3, 4
 """Fields of the footer."""
+TYPE = 1
+"""The field of an element of the schema that only columns of values have, not lists and structs of them."""
 COLUMNS, GROUP_ROWS = 1, 3
 """Fields of a group of rows."""
 METADATA, NUM_VALUES = 3, 5
@@ -33,12 +37,24 @@ class FooterError(ValueError):
     """A .parquet file that is damaged; the message is the reason alone, for callers to say which file it is."""
 
 
+@dataclass(frozen=True)
+class Footer:
+    """What a footer says of its file."""
+
+    rows: int
+    columns: int
+    """Of values: a column of structs is several."""
+
+
 def check_footer(
     file: BufferedIOBase, size: int, name: str, limit: Limit, packed: int | None, pages: bool = True
-) -> None:
-    """Raise FooterError if the footer or a page contradicts itself, DataError if rows claim more than ``limit``."""
+) -> Footer:
+    """Return what the footer says.
+
+    Raise FooterError if the footer or a page contradicts itself, DataError if rows claim more than ``limit``.
+    """
     try:
-        groups = read_groups(file, size)
+        footer, groups = read_footer(file, size)
         if pages:
             for group in groups:
                 for column in group[COLUMNS]:
@@ -47,26 +63,30 @@ def check_footer(
         raise FooterError("its footer or a page is damaged") from error
     for group in groups:
         limit.check(name, CELL * sum(column[METADATA][NUM_VALUES] for column in group[COLUMNS]), packed)
+    return footer
 
 
-def read_groups(file: BufferedIOBase, size: int) -> list[dict[int, Any]]:
-    """Return what the footer says of each group of rows."""
+def read_footer(file: BufferedIOBase, size: int) -> tuple[Footer, list[dict[int, Any]]]:
+    """Return what the footer says of the file and of each group of rows."""
     file.seek(max(0, size - 8))
     end = file.read(8)
     length = int.from_bytes(end[:4], "little")
     if end[4:] != MAGIC or length > size - 12:
         raise ValueError("no footer")
     file.seek(size - 8 - length)
-    footer = Compact(file.read(length)).struct()
-    groups: list[dict[int, Any]] = footer.get(ROW_GROUPS, [])
-    if footer[NUM_ROWS] != sum(group[GROUP_ROWS] for group in groups):
+    content = Compact(file.read(length)).struct()
+    groups: list[dict[int, Any]] = content.get(ROW_GROUPS, [])
+    footer = Footer(content[NUM_ROWS], sum(TYPE in element for element in content[SCHEMA]))
+    if footer.rows != sum(group[GROUP_ROWS] for group in groups):
         raise ValueError("the groups have another number of rows")
     for group in groups:
+        if len(group[COLUMNS]) != footer.columns:
+            raise ValueError("a group has another number of columns")
         fewest = min((column[METADATA][NUM_VALUES] for column in group[COLUMNS]), default=group[GROUP_ROWS])
         # A column of lists has more values than rows, and none has fewer.
         if group[GROUP_ROWS] < 0 or fewest < group[GROUP_ROWS]:
             raise ValueError("a column has fewer values than rows")
-    return groups
+    return footer, groups
 
 
 def check_pages(file: BufferedIOBase, size: int, column: dict[int, Any]) -> None:
@@ -112,14 +132,12 @@ class Compact:
 
     def varint(self) -> int:
         value = shift = 0
-        while True:
-            byte = self.byte()
+        while (byte := self.byte()) >= 0x80:
             value |= (byte & 0x7F) << shift
             shift += 7
-            if byte < 0x80:
-                return value
             if shift > 63:
                 raise ValueError("a number of too many bytes")
+        return value | byte << shift
 
     def struct(self, depth: int = 0) -> dict[int, Any]:
         found: dict[int, Any] = {}
@@ -132,12 +150,12 @@ class Compact:
         return found
 
     def value(self, kind: int, depth: int) -> Any:
-        if depth > DEEPEST:
+        if depth > DEEPEST_STRUCT:
             raise ValueError("nested too deeply")
-        if kind in (1, 2, 3):
-            return self.byte()
         if kind in (4, 5, 6):
             return zigzag(self.varint())
+        if kind in (1, 2, 3):
+            return self.byte()
         if kind in (7, 8):
             return self.skip(8 if kind == 7 else self.varint())
         if kind in (9, 10):

@@ -21,7 +21,7 @@ from metaclust._util.files import replacing
 from metaclust.data.blocks import as_block
 from metaclust.data.files import Limit, open_regular
 from metaclust.data.npy_format import NpyHeader, opened_npy, read_rows, write_header
-from metaclust.data.parquet_footer import FooterError, check_footer
+from metaclust.data.parquet_footer import Footer, FooterError, check_footer
 from metaclust.data.rows import DataError, listed, reason_of
 
 WINDOW = 1 << 25
@@ -160,11 +160,18 @@ class NpyStream:
             yield file, header
 
 
+@dataclass
+class CheckedParquet:
+    """What has been checked of a .parquet file."""
+
+    footer: Footer | None = None
+    pages: bool = False
+
+
 @lru_cache(maxsize=256)
-def check_parquet(path: Path, size: int, mtime: int, inode: int, pages: bool) -> None:
-    """Check a .parquet file once, and again only if it has changed: reading its footer may take as long as its rows."""
-    with open_regular(path, str(path)) as file:
-        check_footer(file, size, str(path), GROUP_LIMIT, None, pages)
+def checked_parquet(path: Path, size: int, mtime: int, inode: int) -> CheckedParquet:
+    """Return what has been checked of a file, and nothing if it has changed: parsing may take as long as reading."""
+    return CheckedParquet()
 
 
 @dataclass(frozen=True)
@@ -180,11 +187,12 @@ class ParquetStream:
 
     def count(self) -> int | None:
         self.scan()
-        return self.rows()
+        return self._footer().rows
 
     def rows(self) -> int:
         """Return the number of rows, whatever is in the columns."""
-        return int(self._collected(self.opened().select(pl.len())).item())
+        self.opened()
+        return self._footer().rows
 
     def names(self) -> list[str]:
         """Return the names of all columns."""
@@ -201,13 +209,21 @@ class ParquetStream:
 
     def opened(self, pages: bool = False) -> pl.LazyFrame:
         """Return the file to select from; ``pages`` checks all of it, before its values are read."""
-        with open_regular(self.path, self.name) as file, self._errors():
-            state = os.fstat(file.fileno())
-            check_parquet(self.path, state.st_size, state.st_mtime_ns, state.st_ino, pages)
+        self._footer(pages)
         with self._errors():
             frame = pl.scan_parquet(self.path, glob=False)
             frame.collect_schema()
             return frame
+
+    def _footer(self, pages: bool = False) -> Footer:
+        """Return what the footer says, after checking what has not been checked before."""
+        with open_regular(self.path, self.name) as file, self._errors():
+            state = os.fstat(file.fileno())
+            checked = checked_parquet(self.path, state.st_size, state.st_mtime_ns, state.st_ino)
+            if checked.footer is None or (pages and not checked.pages):
+                checked.footer = check_footer(file, state.st_size, self.name, GROUP_LIMIT, None, pages)
+                checked.pages = pages
+            return checked.footer
 
     def _collected(self, frame: pl.LazyFrame) -> pl.DataFrame:
         with self._errors():
@@ -236,7 +252,7 @@ class ParquetStream:
         return frame.select(chosen)
 
     def arrays(self) -> Iterator[Tensor]:
-        frame, rows = self.scan(pages=True), self.count() or 0
+        frame, rows = self.scan(pages=True), self._footer().rows
         step = max(1, WINDOW // (8 * max(1, len(frame.collect_schema()))))
         for first in range(0, rows, step):
             some = self._collected(frame.slice(first, step))

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from metaclust._util.moments import Covariance, variances_of
 from metaclust._util.threads import one_torch_thread
-from metaclust.data.extremes import LARGEST, Extremes, Place, check_columns, row_number
+from metaclust.data.extremes import LARGEST_FLOAT64, Extremes, Place, check_columns, row_number
 from metaclust.data.memory import check_memory
 from metaclust.data.rows import DataError
 from metaclust.data.streams import RowStream
@@ -210,7 +210,7 @@ def without_rounding(square: Covariance, product: Covariance) -> Covariance:
     """E[x y] - E[x] E[y], and zero for columns in which nothing but rounding is left of it: they are constant."""
     covariance = square - product
     rounding = (4 * torch.finfo(square.dtype).eps) * variances_of(square)
-    varies = variances_of(covariance) > rounding.clamp_min(LARGEST**-2)
+    varies = variances_of(covariance) > rounding.clamp_min(LARGEST_FLOAT64**-2)
     return covariance.where(varies if covariance.ndim == 1 else torch.outer(varies, varies), 0)
 
 
@@ -245,7 +245,7 @@ def check_spread(survey: Survey, name: str) -> None:
 def check_block(x: Tensor, first: int, width: int, name: str) -> None:
     """Raise DataError unless the rows of a block have ``width`` columns and are finite, squares included."""
     check_width(x, first, width, name)
-    limit = min(LARGEST, torch.finfo(x.dtype).max)
+    limit = min(LARGEST_FLOAT64, torch.finfo(x.dtype).max)
     valid = (x.abs() <= limit).all(1)
     if bool(valid.all()):
         return

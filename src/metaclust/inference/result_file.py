@@ -23,7 +23,7 @@ from metaclust.model.checkpoint import model_from, model_header
 ARRAYS = ("labels", "confidence", "representations")
 COMPONENTS = ("weights", "means", "precisions", "offsets")
 START = {"clusters": schema.whole(1), "bound": schema.number()}
-ROUNDING = 1e-6
+PROBABILITY_ROUNDING = 1e-6
 """By how much a probability may exceed one."""
 LARGEST_MEAN, LARGEST_PRECISION = 1e38, 1e100
 """Such that the squared distance of a row, times a precision, is still a number."""
@@ -95,7 +95,7 @@ def checked_arrays(tensors: dict[str, Tensor]) -> dict[str, NDArray[Any]]:
     (clusters, width), rows = means.shape, len(tensors["labels"]) if tensors["labels"].ndim else 0
     if "confidence" not in tensors:
         # Files of format 1 may hold all probabilities instead.
-        probabilities = schema.tensor(tensors, "probabilities", (rows, clusters), 0, 1 + ROUNDING)
+        probabilities = schema.tensor(tensors, "probabilities", (rows, clusters), 0, 1 + PROBABILITY_ROUNDING)
         tensors = {**tensors, "confidence": probabilities.amax(1)}
     axes = tensors["precisions"].ndim - 1
     precisions = schema.tensor(
@@ -103,9 +103,9 @@ def checked_arrays(tensors: dict[str, Tensor]) -> dict[str, NDArray[Any]]:
     )
     schema.check_range("precisions", precisions if axes < 2 else precisions.diagonal(dim1=-2, dim2=-1), 0)
     schema.tensor(tensors, "labels", (rows,), 0, clusters - 1, dtypes=(torch.int64,))
-    schema.tensor(tensors, "confidence", (rows,), 0, 1 + ROUNDING)
+    schema.tensor(tensors, "confidence", (rows,), 0, 1 + PROBABILITY_ROUNDING)
     schema.tensor(tensors, "representations", (rows, width))
-    schema.tensor(tensors, "weights", (clusters,), 0, 1 + ROUNDING)
+    schema.tensor(tensors, "weights", (clusters,), 0, 1 + PROBABILITY_ROUNDING)
     schema.tensor(tensors, "means", (clusters, width), -LARGEST_MEAN, LARGEST_MEAN)
     schema.tensor(tensors, "offsets", (clusters,), -LARGEST_PRECISION, LARGEST_PRECISION)
     return {name: tensors[name].numpy() for name in (*ARRAYS, *COMPONENTS)}

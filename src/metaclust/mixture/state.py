@@ -22,12 +22,12 @@ from metaclust.mixture.sticks import Sticks
 from metaclust.mixture.streaming import BlockPosterior, Memo
 
 KIND = "mixture fit"
-LARGEST = 1e100
+LARGEST_IN_STATE = 1e100
 """The largest number in a state, such that its cube is still a number."""
 FLOAT64 = (torch.float64,)
 FLOATS = (torch.float64, torch.float32)
 """Parameters come in float32 from a device that has no float64."""
-ROUNDING = 1e-3
+SUM_ROUNDING = 1e-3
 """By what share sums over all rows, perhaps in float32, may differ from their number."""
 POSITIVE = ("a", "b", "s", "kappa", "factor")
 """Parameters of the families that are positive, or matrices with positive diagonals."""
@@ -66,7 +66,7 @@ def save_state(path: str | os.PathLike[str], state: FitState, settings: dict[str
 
 
 def load_state(
-    path: str | os.PathLike[str], settings: dict[str, Any], family: type[Family], sample_rows: float = LARGEST
+    path: str | os.PathLike[str], settings: dict[str, Any], family: type[Family], sample_rows: float = LARGEST_IN_STATE
 ) -> FitState | None:
     """The state that :func:`save_state` wrote with the same settings; None if there is no file.
 
@@ -112,8 +112,8 @@ def state_from(tensors: dict[str, Tensor], header: dict[str, Any], family: Famil
         batches, components = sizes(tensors, "memo.features", 3)[:2]
         sums = (batches, components, family.feature_count(width))
         memo = Memo(
-            schema.tensor(tensors, "memo.features", sums, -LARGEST, LARGEST, FLOATS),
-            schema.tensor(tensors, "memo.entropy", (batches,), -LARGEST, LARGEST, FLOATS),
+            schema.tensor(tensors, "memo.features", sums, -LARGEST_IN_STATE, LARGEST_IN_STATE, FLOATS),
+            schema.tensor(tensors, "memo.entropy", (batches,), -LARGEST_IN_STATE, LARGEST_IN_STATE, FLOATS),
             header["memo"]["rows"],
             parameters_from(with_prefix(tensors, "memo.parameters."), family, components, width),
         )
@@ -123,7 +123,7 @@ def state_from(tensors: dict[str, Tensor], header: dict[str, Any], family: Famil
         end = schema.fields(header["best"], {"bounds": BOUNDS, "converged": schema.flag}, name="best")
         (components,) = sizes(tensors, "best.sticks.gamma1", 1)
         gammas = (
-            schema.tensor(tensors, f"best.sticks.{name}", (components,), 1 / LARGEST, LARGEST, FLOATS)
+            schema.tensor(tensors, f"best.sticks.{name}", (components,), 1 / LARGEST_IN_STATE, LARGEST_IN_STATE, FLOATS)
             for name in ("gamma1", "gamma2")
         )
         found = parameters_from(with_prefix(tensors, "best.parameters."), family, components, width)
@@ -141,9 +141,9 @@ def state_from(tensors: dict[str, Tensor], header: dict[str, Any], family: Famil
 def check_memo(memo: Memo, seen: Survey) -> None:
     """Raise ValueError unless the sums over the rows are those of as many rows as were surveyed."""
     counts = memo.features[..., 0]
-    schema.check_range("memo.features", counts, -ROUNDING * seen.weight)
+    schema.check_range("memo.features", counts, -SUM_ROUNDING * seen.weight)
     weight = float(counts.sum())
-    if memo.rows != seen.rows or abs(weight - seen.weight) > ROUNDING * seen.weight:
+    if memo.rows != seen.rows or abs(weight - seen.weight) > SUM_ROUNDING * seen.weight:
         raise ValueError(
             f"memo: its sums are over {memo.rows} rows of weight {weight:g}, the survey over {seen.rows} of weight "
             f"{seen.weight:g}"
@@ -153,24 +153,26 @@ def check_memo(memo: Memo, seen: Survey) -> None:
 def survey_from(tensors: dict[str, Tensor], counts: dict[str, Any], sample_rows: float) -> Survey:
     """Return the survey in a file, if its parts fit each other."""
     schema.fields(
-        counts, {"rows": schema.whole(2, LARGEST_WHOLE), "weight": schema.number(1 / LARGEST, LARGEST)}, name="survey"
+        counts,
+        {"rows": schema.whole(2, LARGEST_WHOLE), "weight": schema.number(1 / LARGEST_IN_STATE, LARGEST_IN_STATE)},
+        name="survey",
     )
     sample, width = sizes(tensors, "sample", 2)
     axes = 2 if "covariance" in tensors and tensors["covariance"].ndim == 2 else 1
-    covariance = schema.tensor(tensors, "covariance", (width,) * axes, -LARGEST, LARGEST, FLOAT64)
+    covariance = schema.tensor(tensors, "covariance", (width,) * axes, -LARGEST_IN_STATE, LARGEST_IN_STATE, FLOAT64)
     # A column of equal values has a variance of zero, but for rounding.
-    schema.check_range("survey.covariance", variances_of(covariance), -ROUNDING * float(covariance.abs().max()))
+    schema.check_range("survey.covariance", variances_of(covariance), -SUM_ROUNDING * float(covariance.abs().max()))
     if axes == 2 and not torch.equal(covariance, covariance.T):
         raise ValueError("survey.covariance is not symmetric")
-    weights = schema.tensor(tensors, "sample_weights", (sample,), 0, LARGEST, FLOAT64)
+    weights = schema.tensor(tensors, "sample_weights", (sample,), 0, LARGEST_IN_STATE, FLOAT64)
     if not 0 < (drawn := float(weights.sum())) <= sample_rows:
         raise ValueError(f"survey.sample_weights add up to {drawn:g}: it must be more than 0, at most {sample_rows:g}")
     return Survey(
         counts["rows"],
         float(counts["weight"]),
-        schema.tensor(tensors, "mean", (width,), -LARGEST, LARGEST, FLOATS),
+        schema.tensor(tensors, "mean", (width,), -LARGEST_IN_STATE, LARGEST_IN_STATE, FLOATS),
         covariance,
-        schema.tensor(tensors, "sample", (sample, width), -LARGEST, LARGEST, FLOAT64),
+        schema.tensor(tensors, "sample", (sample, width), -LARGEST_IN_STATE, LARGEST_IN_STATE, FLOAT64),
         weights,
     )
 
@@ -181,11 +183,13 @@ def parameters_from(tensors: dict[str, Tensor], family: Family, components: int,
         expected = family.start(family.features(torch.zeros(0, width, dtype=torch.float64)), components)
     for entry in fields(expected):
         value = schema.tensor(
-            tensors, entry.name, tuple(getattr(expected, entry.name).shape), -LARGEST, LARGEST, FLOATS
+            tensors, entry.name, tuple(getattr(expected, entry.name).shape), -LARGEST_IN_STATE, LARGEST_IN_STATE, FLOATS
         )
         if entry.name in POSITIVE:
             matrices = value.ndim == 3
-            schema.check_range(entry.name, value.diagonal(dim1=-2, dim2=-1) if matrices else value, 1 / LARGEST)
+            schema.check_range(
+                entry.name, value.diagonal(dim1=-2, dim2=-1) if matrices else value, 1 / LARGEST_IN_STATE
+            )
     return family.parameters_type(**{entry.name: tensors[entry.name] for entry in fields(expected)})
 
 

@@ -6,15 +6,16 @@ import json
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from metaclust._util import schema
 from metaclust._util.facts import json_of
-from metaclust._util.files import replacing
+from metaclust._util.files import remove_finished, replacing
 from metaclust._util.locks import held
 from metaclust._util.targets import check_folder, check_space, same
-from metaclust._util.tensors import CheckpointError
+from metaclust._util.tensors import CheckpointError, regular_content, shortened
 from metaclust.data.rows import listed
 from metaclust.scale.shards import BadShard, Shard
 
@@ -23,6 +24,38 @@ RUN = "_run"
 LOCK = "_lock"
 LABEL_BYTES = 8
 """Bytes of the labels of a row, about: files of labels are compressed."""
+SAVED = {"shards": schema.list_of(schema.list_of(lambda _: None, 2)), "skipped": schema.list_of(schema.mapping)}
+ROWS = schema.whole(0, schema.LARGEST_WHOLE)
+
+
+@dataclass(frozen=True)
+class SavedShards:
+    """What a run recorded of its shards."""
+
+    rows: dict[str, int]
+    """The number of rows of each shard, by name, in the order of the shards."""
+    skipped: tuple[BadShard, ...]
+
+
+def read_shards(path: Path) -> SavedShards:
+    """Return the shards of a run that was interrupted; raise CheckpointError if the file is broken."""
+    content = regular_content(path)
+    try:
+        saved = json.loads(content, parse_constant=float)
+        schema.check_plain(saved)
+        schema.fields(saved, SAVED, name="the file")
+        for name, rows in saved["shards"]:
+            schema.fields({"name": name, "rows": rows}, {"name": schema.text, "rows": ROWS}, name="shards")
+        for bad in saved["skipped"]:
+            schema.fields(bad, {"shard": schema.text, "why": schema.text}, name="skipped")
+        counts = dict(saved["shards"])
+        skipped = tuple(BadShard(bad["shard"], bad["why"]) for bad in saved["skipped"])
+        names = [*counts, *(bad.shard for bad in skipped)]
+        if len(set(names)) < len(saved["shards"]) + len(skipped):
+            raise ValueError("a shard is in it twice")
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path} is broken ({shortened(error)}): restart with --force (force=True)") from error
+    return SavedShards(counts, skipped)
 
 
 class ShardRunFolder:
@@ -35,7 +68,7 @@ class ShardRunFolder:
         self.out, self.run = out, out / RUN
         self.state, self.model = self.run / "fit.safetensors", self.run / "model.safetensors"
         self.shards, self.encoded = self.run / "shards", self.run / "encoded"
-        self.previous: dict[str, Any] | None = None
+        self.previous: SavedShards | None = None
         """The shards of the run to resume."""
         self.overwrite = False
 
@@ -76,10 +109,7 @@ class ShardRunFolder:
             self.overwrite = True
         about = self.run / "shards.json"
         if about.exists() and not self.overwrite:
-            try:
-                self.previous = json.loads(about.read_text(encoding="utf-8"))
-            except ValueError as error:
-                raise CheckpointError(f"{about} is broken ({error}): restart with --force (force=True)") from error
+            self.previous = read_shards(about)
 
     def check_space(self, rows: int, width: int) -> None:
         """Raise an error if the disk is too full for the labels of rows, and for their ``width`` encoded columns."""
@@ -106,9 +136,8 @@ class ShardRunFolder:
         """Return the shards that the run skipped; raise CheckpointError if the others have changed."""
         if self.previous is None:
             return []
-        skipped = [BadShard(**one) for one in self.previous["skipped"]]
+        before, skipped = self.previous.rows, list(self.previous.skipped)
         names = {one.shard for one in skipped}
-        before = {str(name): int(rows) for name, rows in self.previous["shards"]}
         now = {shard.name: shard.rows for shard in shards if shard.name not in names}
         changed = sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
         if changed or list(before) != list(now):
@@ -125,7 +154,7 @@ class ShardRunFolder:
     def finish(self, facts: dict[str, Any]) -> None:
         """Write the result and remove the state of the run."""
         self._write(self.out / RESULT, facts)
-        shutil.rmtree(self.run)
+        remove_finished(self.run, self.out / RESULT)
 
     def _write(self, target: Path, content: dict[str, Any]) -> None:
         # Unfinished files are in the folder of the run: a killed run must leave nothing among the labels.

@@ -131,8 +131,6 @@ class Training:
             self.state = self.store.open(self.model, self.optimizer, self.best, resume, self.among)
             if not self.among.main:
                 self.store = None
-            elif self.state.step == 0:
-                self.save()
         started = time.perf_counter() - self.state.seconds
         device = self.model.device
         with (
@@ -141,6 +139,8 @@ class Training:
             self.store or nullcontext(),
             Prefetcher(self.batch, self.total) as batches,
         ):
+            if self.state.step == 0:
+                self.save()
             while not self.state.finished:
                 if self.state.step == self.config.pretrain_steps and self.state.proto_start is None:
                     self.start_second_phase()

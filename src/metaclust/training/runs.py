@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -112,7 +112,8 @@ class RunFolder:
         """Remove unfinished files from the folder; raise an error if it holds a run not to be resumed."""
         for unfinished in self.folder.glob(f".{self.checkpoint.name}.*"):
             # Version 0.1.0 left files, later ones folders.
-            shutil.rmtree(unfinished) if unfinished.is_dir() else unfinished.unlink()
+            with suppress(OSError):
+                shutil.rmtree(unfinished) if unfinished.is_dir() else unfinished.unlink()
         if not resume:
             if self.checkpoint.exists() or self.metrics.exists():
                 raise FileExistsError(

@@ -18,7 +18,7 @@ import pytest
 import torch
 from PIL import Image
 
-from metaclust.data import files
+from metaclust.data import files, parquet_footer
 from metaclust.data.readers.decoding import decode_image
 from metaclust.data.readers.images import read_image_folder
 from metaclust.data.readers.sources import read_data
@@ -313,6 +313,49 @@ def test_ordinary_parquet_files_pass_the_check_of_their_pages(tmp_path: Path) ->
         assert read(tmp_path / "rows.parquet").values == frame["text"].to_list()
         stream = ParquetStream(tmp_path / "rows.parquet", ("x",))
         assert torch.cat(list(stream.arrays())).flatten().tolist() == list(range(count))
+
+
+def test_the_footer_of_a_parquet_file_is_parsed_once_until_the_file_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parsed, read_footer = [], parquet_footer.read_footer
+
+    def counted(file: Any, size: int) -> Any:
+        parsed.append(size)
+        return read_footer(file, size)
+
+    monkeypatch.setattr(parquet_footer, "read_footer", counted)
+    path = tmp_path / "rows.parquet"
+    pl.DataFrame({"x": np.arange(50.0)}).write_parquet(path)
+    for _ in range(2):
+        assert torch.cat(list(ParquetStream(path).arrays())).flatten().tolist() == list(range(50))
+        assert ParquetStream(path).count() == ParquetStream(path).rows() == 50
+        assert ParquetStream(path).names() == ["x"]
+    assert len(parsed) == 1
+    assert len(read(path)) == 50
+    assert len(parsed) == 2
+    pl.DataFrame({"x": np.arange(70.0)}).write_parquet(path)
+    assert ParquetStream(path).count() == 70
+    # The pages are not checked for a count, so that they are before values are read.
+    assert torch.cat(list(ParquetStream(path).arrays())).flatten().tolist() == list(range(70))
+    assert len(parsed) == 4
+
+
+def test_a_parquet_file_whose_schema_has_more_columns_than_its_rows_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "rows.parquet"
+    pl.DataFrame({"x": [1.0, 2.0], "y": [3.0, 4.0]}).write_parquet(path, statistics=False)
+    content = path.read_bytes()
+    length = int.from_bytes(content[-8:-4], "little")
+    footer = content[-8 - length : -8]
+    # A list of three structs (the root with two children, x, y) becomes one of four (the root with three, x, y, z).
+    root, y = b"\x19\x3cH\x04root\x15\x04\x00", b"\x15\n%\x02\x18\x01y\x00"
+    assert root in footer
+    assert y in footer
+    more = footer.replace(root, b"\x19\x4cH\x04root\x15\x06\x00").replace(y, y + y.replace(b"y", b"z"))
+    path.write_bytes(content[: -8 - length] + more + len(more).to_bytes(4, "little") + b"PAR1")
+    for reading in (read, lambda path: list(ParquetStream(path).arrays())):
+        with pytest.raises(DataError, match=r"its footer or a page is damaged"):
+            reading(path)
 
 
 def picture(path: Path) -> Path:

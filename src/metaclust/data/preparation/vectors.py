@@ -38,7 +38,7 @@ from metaclust.data.sparse import SparseRows, of_unit_length
 
 BLOCK = 16_384
 """Rows that are in float64 at a time."""
-LARGEST = 1e100
+LARGEST_MOMENT = 1e100
 """The largest mean or standard deviation of a column; the smallest standard deviation is its inverse."""
 
 
@@ -61,9 +61,9 @@ class VectorPreparation:
     def __post_init__(self) -> None:
         require(is_count(self.width), "width", self.width)
         require(are_strings(self.columns) and len(self.columns) in (0, self.width), "columns", self.columns)
-        for name, low in (("mean", -LARGEST), ("scale", 1 / LARGEST)):
+        for name, low in (("mean", -LARGEST_MOMENT), ("scale", 1 / LARGEST_MOMENT)):
             values = getattr(self, name)
-            require(values is None or are_numbers(values, self.width, low, LARGEST), name, values)
+            require(values is None or are_numbers(values, self.width, low, LARGEST_MOMENT), name, values)
         require(isinstance(self.fill, bool), "fill", self.fill)
         require(self.mean is not None or (self.scale is None and not self.fill), "mean", self.mean)
 
@@ -150,7 +150,8 @@ class VectorPreparation:
             block = values[start : start + BLOCK]
             with np.errstate(over="ignore"):
                 scaled[start : start + BLOCK] = (block - mean) / scale
-            found, distance, where = check_scaled(block, scaled[start : start + BLOCK], *of_rows(rows), start)
+            part = scaled[start : start + BLOCK]
+            found, distance, where = check_scaled(block, part, *of_rows(rows), start, scale == 1)
             far += found
             if distance > furthest:
                 furthest, words = distance, where

@@ -28,7 +28,8 @@ FLOOR = 2**24
 """Up to this many bytes no compression ratio is suspicious: a small file of one repeated value packs very well."""
 CHUNK = 2**18
 LONGEST_HEADER = 2**20
-DEEPEST = 64
+DEEPEST_FOLDER = 64
+"""How many folders the path of a file in an archive may have."""
 NEITHER = "neither a file nor a folder but a link or a device"
 BY_HAND = "If you trust it, unpack it yourself"
 
@@ -186,8 +187,8 @@ class Unpacking:
             # Windows drops dots and spaces at the end, so that ".. " may be ".." there.
             if not part.strip(". "):
                 self.refuse(name, f"has {part!r} in its path")
-        if len(parts) > DEEPEST:
-            self.refuse(name, f"is {len(parts)} folders deep, more than {DEEPEST}")
+        if len(parts) > DEEPEST_FOLDER:
+            self.refuse(name, f"is {len(parts)} folders deep, more than {DEEPEST_FOLDER}")
         return parts
 
     def claim(self, name: str, parts: tuple[str, ...], *, folder: bool) -> None:

@@ -118,26 +118,27 @@ def as_numbers(table: Table, names: Sequence[str], source: str, remedy: str) -> 
             raise DataError(
                 f"{source}: column {shown(name)} holds {shown_type(column)}, not numbers: turn it into numbers{remedy}"
             )
-    values = np.empty((len(columns[0]), len(columns)))
-    plain = [i for i, column in enumerate(columns) if column.dtype != pl.String]
-    if plain:
-        side_by_side = pl.DataFrame([columns[i].alias(str(i)) for i in plain])
-        values[:, plain] = side_by_side.cast(pl.Float64).to_numpy()
     strings = [i for i, column in enumerate(columns) if column.dtype == pl.String]
-    if strings:
-        cells = Cells([columns[i] for i in strings])
-        numbers = cells.numbers()
-        wrong = numbers.is_null() & ~cells.absent
-        if wrong.any():
-            counts = cells.per_column(wrong)
-            place = int(np.flatnonzero(counts)[0])
-            row = int(np.flatnonzero(wrong.to_numpy())[0]) - place * cells.rows
-            text = columns[strings[place]][row]
-            raise DataError(
-                f"{source}: row {row} (counting from 0), column {shown(names[strings[place]])}: {shown(text)} is not a "
-                f"number ({counts[place]:,} such cells). Correct it{remedy}"
-            )
-        values[:, strings] = numbers.to_numpy().reshape(cells.count, cells.rows).T
+    plain = [i for i, column in enumerate(columns) if column.dtype != pl.String]
+    side_by_side = pl.DataFrame([columns[i].alias(str(i)) for i in plain]).cast(pl.Float64).to_numpy(order="c")
+    if not strings:
+        return side_by_side
+    values = np.empty((len(columns[0]), len(columns)))
+    if plain:
+        values[:, plain] = side_by_side
+    cells = Cells([columns[i] for i in strings])
+    numbers = cells.numbers()
+    wrong = numbers.is_null() & ~cells.absent
+    if wrong.any():
+        counts = cells.per_column(wrong)
+        place = int(np.flatnonzero(counts)[0])
+        row = int(np.flatnonzero(wrong.to_numpy())[0]) - place * cells.rows
+        text = columns[strings[place]][row]
+        raise DataError(
+            f"{source}: row {row} (counting from 0), column {shown(names[strings[place]])}: {shown(text)} is not a "
+            f"number ({counts[place]:,} such cells). Correct it{remedy}"
+        )
+    values[:, strings] = numbers.to_numpy().reshape(cells.count, cells.rows).T
     return values
 
 

@@ -61,10 +61,8 @@ def read_table(
 
 def read_parquet(content: bytes, source: str, limit: Limit) -> pl.DataFrame:
     """Return a .parquet file as a table, unless its footer says that it holds too much."""
-    check_footer(io.BytesIO(content), len(content), source, limit, len(content))
-    lazy = pl.scan_parquet(io.BytesIO(content))
-    rows = int(lazy.select(pl.len()).collect().item())
-    check_cells(rows, len(lazy.collect_schema()), source, len(content), limit)
+    footer = check_footer(io.BytesIO(content), len(content), source, limit, len(content))
+    check_cells(footer.rows, footer.columns, source, len(content), limit)
     return pl.read_parquet(io.BytesIO(content))
 
 

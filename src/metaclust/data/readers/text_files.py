@@ -14,7 +14,7 @@ from metaclust.data.rows import DataError
 
 HEADER_LIMIT = 2**25
 """Bytes in which the header of a csv must end."""
-DEEPEST = 32
+DEEPEST_JSON = 32
 """How many lists and objects a line of JSON may have within each other."""
 COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
 """How gzip and zstd files begin."""
@@ -107,14 +107,14 @@ def refuse_deep_nesting(content: bytes, source: str) -> None:
     openers = np.flatnonzero((letters == ord("[")) | (letters == ord("{")))
     ends = np.append(np.flatnonzero(letters == LF), len(letters))
     lines, counts = np.unique(np.searchsorted(ends, openers), return_counts=True)
-    for line in lines[counts > DEEPEST].tolist():
+    for line in lines[counts > DEEPEST_JSON].tolist():
         depth = 0
         for found in OPENERS_AND_CLOSERS.finditer(content, ends[line - 1] + 1 if line else 0, int(ends[line])):
             mark = found[0]
             depth += mark in b"[{"
             depth -= mark in b"]}"
-            if depth > DEEPEST:
+            if depth > DEEPEST_JSON:
                 raise DataError(
-                    f"{source} cannot be read: line {line + 1} is nested more than {DEEPEST} deep: give one object "
-                    'such as {"text": "...", "label": "..."} a line'
+                    f"{source} cannot be read: line {line + 1} is nested more than {DEEPEST_JSON} deep: give one "
+                    'object such as {"text": "...", "label": "..."} a line'
                 )

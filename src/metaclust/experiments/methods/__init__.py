@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import os
+import reprlib
 from pathlib import Path
 
 from metaclust._util.tensors import CheckpointError, read_tensors
@@ -40,11 +41,13 @@ METHODS: dict[str, type[Method]] = {
 
 def load_method(path: str | os.PathLike[str]) -> Method:
     """Read a file that the ``save`` of any method wrote."""
-    _, header = read_tensors(path, "method")
+    tensors, header = read_tensors(path, "method")
     name = header.get("method")
-    if name not in METHODS:
-        raise CheckpointError(f"{Path(path)} holds the method {name!r}: this version knows {', '.join(METHODS)}")
-    return METHODS[name].load(path)
+    if not isinstance(name, str) or name not in METHODS:
+        raise CheckpointError(
+            f"{Path(path)} holds the method {reprlib.repr(name)}: this version knows {', '.join(METHODS)}"
+        )
+    return METHODS[name].of(path, tensors, header)
 
 
 __all__ = ["METHODS", "EncoderMethod", "Method", "load_method"]

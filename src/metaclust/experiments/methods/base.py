@@ -16,11 +16,13 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from metaclust._util.tensors import CheckpointError, read_tensors, versions, write_tensors
+from metaclust._util import schema
+from metaclust._util.tensors import CheckpointError, read_tensors, refusing, versions, with_prefix, write_tensors
 from metaclust.data.sparse import SparseRows
 from metaclust.inference.pipeline import paper_pipeline
 from metaclust.model.clustering_model import ClusteringModel
 from metaclust.model.config import ModelConfig
+from metaclust.model.weights import LARGEST_STATISTIC, check_weights
 from metaclust.training.batches import Task
 from metaclust.training.config import TrainingConfig
 from metaclust.training.episodes import TaskSampler
@@ -32,6 +34,23 @@ Inputs = Tensor | SparseRows
 SPREADS = (1.0, 2.0, 4.0, 8.0, 16.0)
 """The standard deviations that :func:`choose_frame` tries."""
 FRAME_STARTS = 3
+HEADER: dict[str, schema.Check] = {
+    "method": schema.text,
+    "config": schema.mapping,
+    "training": schema.mapping,
+    "seconds": schema.number(0),
+}
+NUMBER = schema.number()
+TRAINING: dict[str, schema.Check] = {
+    "learning_rate": NUMBER,
+    "weight_decay": NUMBER,
+    "proto_weight": NUMBER,
+    "task_clip": schema.optional(NUMBER),
+    "clip": schema.optional(NUMBER),
+    "freeze_encoder": schema.flag,
+    "patience": schema.optional(schema.whole(1)),
+}
+"""Settings whose types :class:`TrainingConfig` leaves to its callers."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +123,13 @@ class Method(ABC):
         """Return everything that was learned."""
 
     @abstractmethod
+    def check(self, tensors: dict[str, Tensor]) -> None:
+        """Raise ValueError unless a method with these settings can have learned the tensors of a file.
+
+        The method may be on the meta device, so that what a file says of sizes takes no memory.
+        """
+
+    @abstractmethod
     def restore(self, tensors: dict[str, Tensor]) -> None:
         """Load what :meth:`tensors` returned."""
 
@@ -122,12 +148,23 @@ class Method(ABC):
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Method:
         """Read a file that :meth:`save` wrote."""
-        tensors, header = read_tensors(path, "method")
-        if header.get("method") != cls.name:
-            raise CheckpointError(f"{Path(path)} holds the method {header.get('method')!r}, not {cls.name!r}")
-        method = cls(ModelConfig.from_dict(header["config"]), TrainingConfig.from_dict(header["training"]))
-        method.seconds = float(header["seconds"])
-        method.restore(tensors)
+        return cls.of(path, *read_tensors(path, "method"))
+
+    @classmethod
+    def of(cls, path: str | os.PathLike[str], tensors: dict[str, Tensor], header: dict[str, Any]) -> Method:
+        """Return the method that was read from a file, once everything in it is checked."""
+        with refusing(path, "a method"):
+            schema.fields(header, HEADER)
+            if header["method"] != cls.name:
+                raise CheckpointError(f"{Path(path)} holds the method {header['method'][:80]!r}, not {cls.name!r}")
+            schema.fields(header["training"], {}, TRAINING, "training")
+            config, training = ModelConfig.from_dict(header["config"]), TrainingConfig.from_dict(header["training"])
+            with torch.device("meta"):
+                expected = cls(config, training)
+            expected.check(tensors)
+            method = cls(config, training)
+            method.seconds = float(header["seconds"])
+            method.restore(tensors)
         return method
 
 
@@ -210,13 +247,19 @@ class EncoderMethod(Method):
         scale = torch.tensor(self.frame.scale, dtype=torch.float64)
         return {**weights, "frame.shift": self.frame.shift, "frame.scale": scale}
 
+    def check(self, tensors: dict[str, Tensor]) -> None:
+        schema.check_names(tensors, self.tensors())
+        check_weights(with_prefix(tensors, "model."), self.model.state_dict(), self.model.custom_encoder)
+        # Linear maps, which are custom encoders, may have any weights that are finite.
+        for name, value in tensors.items():
+            schema.check_range(name, value)
+        width = (self.config.representation,)
+        schema.tensor(tensors, "frame.shift", width, -LARGEST_STATISTIC, LARGEST_STATISTIC)
+        schema.tensor(tensors, "frame.scale", (), 1 / LARGEST_STATISTIC, LARGEST_STATISTIC)
+
     def restore(self, tensors: dict[str, Tensor]) -> None:
-        weights = {name.removeprefix("model."): value for name, value in tensors.items() if name.startswith("model.")}
-        try:
-            self.model.load_state_dict(weights)
-            self.frame = Frame(tensors["frame.shift"], float(tensors["frame.scale"]))
-        except (KeyError, RuntimeError) as error:
-            raise CheckpointError(f"the weights do not fit the method {self.name!r}: {error}") from error
+        self.model.load_state_dict(with_prefix(tensors, "model."))
+        self.frame = Frame(tensors["frame.shift"], float(tensors["frame.scale"]))
         self.model.eval()
 
 

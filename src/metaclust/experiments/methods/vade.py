@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from sklearn.mixture import GaussianMixture
 from torch import Tensor, nn
 
-from metaclust._util.tensors import CheckpointError
 from metaclust.data.sparse import dense
 from metaclust.experiments.methods.autoencoder import new_decoder, reconstruction_loss
 from metaclust.experiments.methods.base import FitArguments, Inputs, Method
 from metaclust.model.config import ModelConfig
 from metaclust.model.encoders import new_encoder
+from metaclust.model.weights import check_weights
 from metaclust.training.batches import Task
 from metaclust.training.config import TrainingConfig
 from metaclust.training.optimizer import learning_rate
@@ -131,9 +131,9 @@ class VaDE(Method):
     def tensors(self) -> dict[str, Tensor]:
         return dict(self.network.state_dict())
 
+    def check(self, tensors: dict[str, Tensor]) -> None:
+        check_weights(tensors, self.network.state_dict())
+
     def restore(self, tensors: dict[str, Tensor]) -> None:
-        try:
-            self.network.load_state_dict(tensors)
-        except RuntimeError as error:
-            raise CheckpointError(f"the weights do not fit the method {self.name!r}: {error}") from error
+        self.network.load_state_dict(tensors)
         self.network.eval()
