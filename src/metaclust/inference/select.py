@@ -6,14 +6,20 @@ on tasks of known categories so that the candidate with the highest score has a 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 from scipy.spatial.distance import cdist
 
-from metaclust.inference.features import describe
+from metaclust._util.tensors import read_tensors
+from metaclust.inference.features import describe, evidence_of, merge_probabilities
+from metaclust.inference.numbers import NumberModel
+from metaclust.inference.refine import AdaptiveRefinement
 from metaclust.inference.stages import Candidate, Floats, Initial, Labels, Refiner, Sample, Selector, in_order
 from metaclust.model.clustering_model import ClusteringModel
 from metaclust.model.selector import SelectorNetwork
@@ -49,15 +55,24 @@ class LearnedSelector:
 
     @classmethod
     def for_model(cls, model: ClusteringModel) -> LearnedSelector:
-        if model.choice is None:
-            raise ValueError("choose='learned': this model has not learned to choose; use choose='bound'")
-        return cls(model.choice)
+        """Take the selector that the model has learned, or the one that comes with the package."""
+        return cls(model.choice or shipped_selector())
 
     def scores(self, model: ClusteringModel, sample: Sample, candidates: Sequence[Candidate]) -> Floats:
-        return self.network.scores(features_of(model, sample, candidates))
+        evidence = evidence_of(model, sample)
+        probabilities = merge_probabilities(evidence, self.network)
+        features = describe(evidence, probabilities, [candidate.labels for candidate in candidates])
+        return self.network.scores.outputs(features)
 
     def finish(self, model: ClusteringModel, sample: Sample, best: Candidate, refine: Refiner) -> Candidate:
-        return best
+        # Candidates are compared after a few steps; the best is refined to the end.
+        return AdaptiveRefinement()(model, sample, [Initial(best.labels)])[0]
+
+    @property
+    def numbers(self) -> NumberModel:
+        """How scores become probabilities of numbers of clusters."""
+        temperature, shift, deviation = self.network.number.double().tolist()
+        return NumberModel(math.exp(temperature), shift, math.exp(deviation))
 
 
 SELECTORS: dict[str, Callable[[ClusteringModel], Selector]] = {
@@ -66,10 +81,13 @@ SELECTORS: dict[str, Callable[[ClusteringModel], Selector]] = {
 }
 
 
-def features_of(model: ClusteringModel, sample: Sample, candidates: Sequence[Candidate]) -> Floats:
-    """Return (candidates, features), what the learned selector sees."""
-    bounds = [candidate.bound / (candidate.weight * len(sample)) for candidate in candidates]
-    return describe(sample.z, [candidate.labels for candidate in candidates], model.expected_variance, bounds)
+@cache
+def shipped_selector() -> SelectorNetwork:
+    """Return the selector that comes with the package, learned from the categories of several data sets."""
+    tensors, _ = read_tensors(Path(__file__).parent / "selector.safetensors", "selector")
+    network = SelectorNetwork()
+    network.load_state_dict(tensors)
+    return network.eval()
 
 
 def merged(model: ClusteringModel, sample: Sample, candidate: Candidate, refine: Refiner) -> Candidate:

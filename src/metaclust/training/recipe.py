@@ -107,6 +107,8 @@ class Learned:
     model: ClusteringModel
     run: Run
     decisions: list[str] = field(default_factory=list)
+    unseen: list[Unseen] = field(default_factory=list)
+    """Representations of categories by models that were not trained on them."""
 
 
 def learn(recipe: Recipe) -> Learned:
@@ -123,7 +125,7 @@ def learn(recipe: Recipe) -> Learned:
         with counted(recipe, "fitting the prior", 2) as advance:
             decide(fit_prior(model, parts, recipe.effective_rows, recipe.training.seed, advance))
     learn_to_select(model, parts, recipe, decide)
-    return Learned(model.eval(), run, decide.words)
+    return Learned(model.eval(), run, decide.words, parts)
 
 
 def learn_network(recipe: Recipe) -> tuple[ClusteringModel, Run, list[Unseen]]:
@@ -187,14 +189,13 @@ def learn_to_select(model: ClusteringModel, parts: list[Unseen], recipe: Recipe,
         return
     if known < FEWEST_FOR_CHOICE:
         decide(
-            f"Clusterings are selected by the evidence lower bound: learning to select takes {FEWEST_FOR_CHOICE} "
-            f"categories that the encoder has not seen, and there are {known}."
+            "Clusterings are selected as learned from other data, which comes with the package: learning to select "
+            f"takes {FEWEST_FOR_CHOICE} categories that the encoder has not seen, and there are {known}."
         )
         return
     with counted(recipe, "learning to select", recipe.choice_tasks) as advance:
         selector = learn_selector(
             parts,
-            effective_rows=model.config.effective_rows,
             tasks=recipe.choice_tasks,
             seed=recipe.training.seed,
             advance=advance,
