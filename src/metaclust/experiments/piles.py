@@ -68,7 +68,7 @@ def zipf_sizes(categories: int, largest: int, smallest: int) -> Labels:
     """Return sizes that fall as in Zipf's law, from the largest to the smallest.
 
     >>> zipf_sizes(4, 300, 5).tolist()
-    [300, 38, 11, 5]
+    [300, 39, 12, 5]
     """
     power = np.log(largest / smallest) / np.log(categories)
     sizes: Labels = np.rint(largest / np.arange(1, categories + 1) ** power).astype(np.int64)

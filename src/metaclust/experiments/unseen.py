@@ -138,7 +138,9 @@ def run(
             started = time.perf_counter()
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", DataWarning)
-                found = [model.cluster(data.take(task.rows), max_clusters=most).labels for task in tasks]
+                # The bound needs a limit; the learned selector is given none.
+                limit = "auto" if choose == "auto" and changes.get("preset") != "paper" else most
+                found = [model.cluster(data.take(task.rows), max_clusters=limit).labels for task in tasks]
         else:
             found = [COMPARED[method](data.vectors[task.rows], task.n_categories, most) for task in tasks]
         seconds = time.perf_counter() - started

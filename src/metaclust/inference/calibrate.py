@@ -48,7 +48,9 @@ MOST_ROWS = 1200
 MOST_CATEGORIES = 100
 LARGEST_SIZE, SMALLEST_SIZE = 300, 5
 """The limits of such a task, and of the sizes of its categories."""
-ALONE = 0.06
+LARGE, TIMES = 0.06, 3
+"""The share of tasks that may have several times as many rows, and categories that are as much larger again."""
+ALONE = 0.08
 """The share of tasks with one category."""
 EVEN, SIMILAR, UNEVEN = 0.4, 0.2, 0.2
 """The shares of tasks whose categories have equal sizes, sizes within a factor of three of each other, and sizes from
@@ -217,7 +219,9 @@ def draw_task(
 
 def draw_sizes(number: int, generator: np.random.Generator) -> NDArray[np.float64]:
     """Draw the numbers of rows of the categories of a task."""
-    largest = min(LARGEST_SIZE, max(SMALLEST_SIZE + 1, MOST_ROWS // number))
+    times = TIMES if generator.random() < LARGE else 1
+    most_rows, largest_size = times * MOST_ROWS, times**2 * LARGEST_SIZE
+    largest = min(largest_size, max(SMALLEST_SIZE + 1, most_rows // number))
     log_smallest, log_largest = np.log(SMALLEST_SIZE), np.log(largest)
     kind = generator.random()
     if kind < EVEN + SIMILAR:
@@ -227,11 +231,11 @@ def draw_sizes(number: int, generator: np.random.Generator) -> NDArray[np.float6
     elif kind < EVEN + SIMILAR + UNEVEN:
         sizes = np.exp(generator.uniform(log_smallest, log_largest, number))
     else:
-        first = np.exp(generator.uniform(np.log(6 * SMALLEST_SIZE), np.log(LARGEST_SIZE)))
+        first = np.exp(generator.uniform(np.log(6 * SMALLEST_SIZE), np.log(largest_size)))
         sizes = first / np.arange(1, number + 1) ** generator.uniform(0.5, 1.2)
     total = np.maximum(sizes, SMALLEST_SIZE).sum()
     least = SMALLEST_SIZE if number > 1 else 3 * SMALLEST_SIZE
-    drawn: NDArray[np.float64] = np.maximum(sizes * min(1, 1.3 * MOST_ROWS / total), least)
+    drawn: NDArray[np.float64] = np.maximum(sizes * min(1, 1.3 * most_rows / total), least)
     return drawn
 
 

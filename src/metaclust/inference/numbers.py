@@ -84,15 +84,24 @@ def fit_numbers(examples: Sequence[NumberExample]) -> NumberModel:
 
 
 def interval(probabilities: Mapping[int, float], level: float = 0.9) -> tuple[int, int]:
-    """Return the central interval of the number of clusters that has at least this probability.
+    """Return the interval of the number of clusters whose probability is nearest to ``level``.
+
+    Intervals grow from the most probable number, each time on the side that is more probable.
 
     >>> interval({3: 0.04, 4: 0.5, 5: 0.42, 6: 0.04})
     (4, 5)
     """
-    numbers = sorted(probabilities)
-    reached = np.cumsum([probabilities[number] for number in numbers])
-    rest = (1 - level) / 2
-    low = int(np.searchsorted(reached, rest - 1e-12, side="right"))
-    high = int(np.searchsorted(reached, reached[-1] - rest - 1e-12))
-    last = len(numbers) - 1
-    return numbers[min(low, last)], numbers[min(max(high, low), last)]
+    low = high = max(probabilities, key=lambda number: (probabilities[number], -number))
+    first, last = min(probabilities), max(probabilities)
+    reached = probabilities[low]
+    best, off = (low, high), abs(reached - level)
+    while low > first or high < last:
+        below = probabilities.get(low - 1, 0.0) if low > first else -1.0
+        above = probabilities.get(high + 1, 0.0) if high < last else -1.0
+        if below >= above:
+            low, reached = low - 1, reached + below
+        else:
+            high, reached = high + 1, reached + above
+        if abs(reached - level) < off:
+            best, off = (low, high), abs(reached - level)
+    return best

@@ -139,12 +139,12 @@ class Clustering:
         return np.bincount(self.labels, self.confidence, self.n_clusters) / np.maximum(self.sizes, 1)
 
     def k_interval(self, level: float = 0.9) -> tuple[int, int]:
-        """Return an interval that holds the true number of clusters with a probability of at least ``level``.
+        """Return an interval that holds the true number of clusters with a probability of about ``level``.
 
         Parameters
         ----------
         level : float, default=0.9
-            The probability, above 0 and below 1.
+            The probability, above 0 and below 1; of all intervals, the one that comes nearest to it is returned.
         """
         if not 0 < level < 1:
             raise ValueError(f"level={level!r}: it must be above 0 and below 1")
