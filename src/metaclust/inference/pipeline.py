@@ -48,8 +48,12 @@ class Search:
 
     @classmethod
     def of(cls, model: ClusteringModel, seed: int = 0) -> Search:
-        """Return the search that a model ships with."""
-        return cls(effective_rows=model.config.effective_rows, seed=seed)
+        """Return the search that a model ships with; before it has a selector, by the bound.
+
+        The selector of the package needs to know how wide categories are, which is fitted after the training.
+        """
+        choose: Literal["auto", "bound"] = "bound" if model.choice is None else "auto"
+        return cls(effective_rows=model.config.effective_rows, seed=seed, choose=choose)
 
     def limit(self, model: ClusteringModel) -> int | None:
         """Return the largest number of clusters; where the bound selects, it is never unlimited."""

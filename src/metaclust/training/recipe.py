@@ -18,7 +18,7 @@ from torch import Tensor
 from metaclust._util.distributed import current
 from metaclust._util.progress import Bar
 from metaclust.data.sparse import SparseRows, of_unit_length
-from metaclust.inference.calibrate import CHOICE_TASKS, Unseen, learn_selector
+from metaclust.inference.calibrate import CHOICE_TASKS, Unseen, calibrated_prior, learn_selector
 from metaclust.inference.initialise import ward_labels
 from metaclust.model.clustering_model import ClusteringModel
 from metaclust.model.config import ModelConfig
@@ -124,6 +124,10 @@ def learn(recipe: Recipe) -> Learned:
     if model.config.learn_prior and parts:
         with counted(recipe, "fitting the prior", 2) as advance:
             decide(fit_prior(model, parts, recipe.effective_rows, recipe.training.seed, advance))
+    elif model.config.learn_prior:
+        seen = unseen(model, recipe.sampler, recipe.sampler.categories)
+        model.set_prior(**calibrated_prior([seen]))
+        decide("The prior is that of the categories it was trained on: there are too few to keep some from training.")
     learn_to_select(model, parts, recipe, decide)
     return Learned(model.eval(), run, decide.words, parts)
 
