@@ -103,7 +103,7 @@ def test_features_say_what_they_are_called(method):
 def test_two_clusters_apart_have_a_gap_and_one_cut_in_two_has_none():
     generator = np.random.default_rng(0)
     one = generator.normal(size=(200, 3))
-    two = np.concatenate([one[:100] + [8, 0, 0], one[100:] - [8, 0, 0]])
+    two = one + np.repeat([[8, 0, 0], [-8, 0, 0]], 100, 0)
     last = [features_of(z - z.mean(0), 3.0)[-1] for z in (two, one)]
     apart, cut = (dict(zip(MERGE_FEATURES[:-1], each, strict=True)) for each in last)
     assert apart["gap"] > cut["gap"] + 1
