@@ -88,7 +88,7 @@ def models() -> tuple[MetaClusterer, ...]:
     for preparation, changes in built:
         model = ClusteringModel(ModelConfig(preparation.input_shape, **{**common, **changes}))
         if changes.get("choice"):
-            model.set_choice(SelectorNetwork(16))
+            model.set_choice(SelectorNetwork())
         settings = {**MetaClusterer(4, progress=False).get_params(), "task_rows": [5, 30]}
         names = (
             list(preparation.columns) if isinstance(preparation, VectorPreparation) and preparation.columns else None

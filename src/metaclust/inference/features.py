@@ -271,7 +271,8 @@ def neighbour_features(near: Labels, labels: Labels, groups: Groups) -> list[flo
 
 def principal_axes(groups: Groups, rest: Floats) -> Floats:
     """Return where each sorted row lies along the principal axis of its cluster."""
-    axes = np.random.default_rng(0).normal(size=groups.centre.shape)
+    # All start from one direction: the axis of a cluster does not depend on its number.
+    axes = np.tile(np.random.default_rng(0).normal(size=groups.centre.shape[1]), (len(groups.size), 1))
     for _ in range(POWER_ROUNDS):
         along = np.einsum("ij,ij->i", rest, axes[groups.labels])
         axes = np.add.reduceat(rest * along[:, None], groups.start)

@@ -8,6 +8,7 @@ import numpy as np
 
 from metaclust.inference.stages import Floats, Labels
 from metaclust.inference.trees import MergeTree
+from metaclust.model.selector import MERGE_FEATURES
 
 NEIGHBOURS = 10
 """The nearest neighbours of a row that are compared."""
@@ -42,7 +43,9 @@ class Nodes:
 
 def neighbours(z: Floats, count: int = NEIGHBOURS, block: int = 2000) -> tuple[Labels, Floats]:
     """Return the nearest neighbours of each row, nearest first, and their squared distances."""
-    rows = z.astype(np.float32)
+    # The squares of any scale are numbers in single precision.
+    scale = float(np.abs(z).max()) or 1.0
+    rows = (z / scale).astype(np.float32)
     squares = np.square(rows).sum(1)
     count = min(count, len(z) - 1)
     index, distance = np.empty((len(z), count), np.int64), np.empty((len(z), count))
@@ -55,12 +58,12 @@ def neighbours(z: Floats, count: int = NEIGHBOURS, block: int = 2000) -> tuple[L
         near = np.take_along_axis(apart, nearest, 1)
         order = np.argsort(near, axis=1, kind="stable")
         index[part] = np.take_along_axis(nearest, order, 1)
-        distance[part] = np.maximum(np.take_along_axis(near, order, 1), 0)
+        distance[part] = np.maximum(np.take_along_axis(near, order, 1), 0).astype(np.float64) * scale**2
     return index, distance
 
 
 def merge_features(z: Floats, tree: MergeTree, near: Labels, near_distance: Floats, expected: float) -> Floats:
-    """Return (merges, features), in the order of :data:`metaclust.model.selector.MERGE_FEATURES`.
+    """Return (merges, features), in the order of :data:`metaclust.model.selector.MERGE_FEATURES` but for the last.
 
     Parameters
     ----------
@@ -73,6 +76,8 @@ def merge_features(z: Floats, tree: MergeTree, near: Labels, near_distance: Floa
         The expected variance of a category, summed over the columns.
     """
     rows, columns = z.shape
+    if rows == 1:
+        return np.empty((0, len(MERGE_FEATURES) - 1))
     nodes = Nodes.of(z, tree)
     ordered, place = z[tree.order], np.empty(rows, np.int64)
     place[tree.order] = np.arange(rows)
@@ -84,7 +89,7 @@ def merge_features(z: Floats, tree: MergeTree, near: Labels, near_distance: Floa
     ones, twos = tree.size[small], tree.size[large]
     apart = nodes.centre[large] - nodes.centre[small]
     squared = np.square(apart).sum(1)
-    distance = np.sqrt(squared) + TINY
+    distance = np.sqrt(squared) + TINY * np.sqrt(expected)
     own = nodes.squares[small] + nodes.squares[large]
     pooled = (own + PRIOR_ROWS * expected) / (ones + twos - 2 + PRIOR_ROWS)
     shape = np.empty((rows - 1, 5))

@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 from scipy.cluster.hierarchy import linkage
+from scipy.spatial.distance import pdist
 
 from metaclust.inference.stages import Floats, Labels
 
@@ -72,8 +73,9 @@ class MergeTree:
 
     def cut(self, number: int) -> Labels:
         """Return the labels of ``number`` clusters: the tree without its last merges."""
-        nodes = 2 * len(self) - min(number, len(self))
-        tops = np.flatnonzero(self.parent[:nodes] >= nodes) if number > 1 else np.array([2 * len(self) - 2])
+        number = min(number, len(self))
+        nodes = 2 * len(self) - number
+        tops = np.flatnonzero(self.parent[:nodes] >= nodes) if number > 1 else np.array([nodes - 1])
         return self.labelled(tops)
 
     def labelled(self, tops: Labels) -> Labels:
@@ -144,7 +146,8 @@ def merge_tree(z: Floats, method: str) -> MergeTree:
     """Return the tree of all rows by one of scipy's methods, such as "ward" or "average"."""
     if len(z) == 1:
         return MergeTree.of(np.empty((0, 4)))
-    return MergeTree.of(linkage(z, method))
+    # Of the distances: as many rows as columns may look like distances already.
+    return MergeTree.of(linkage(pdist(z), method))
 
 
 @dataclass(frozen=True)

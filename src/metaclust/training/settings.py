@@ -37,11 +37,12 @@ SAVED_SETTINGS: dict[str, Check] = {
 
 def check_max_clusters(value: Any) -> None:
     """Raise an error unless it is a whole number of 1 or more, or "auto"."""
-    if isinstance(value, str):
-        if value != "auto":
-            raise ValueError(f"max_clusters={value!r}: it must be a whole number of 1 or more, or 'auto'")
+    if isinstance(value, str) and value == "auto":
         return
-    check_count("max_clusters", value)
+    try:
+        check_count("max_clusters", value)
+    except ValueError as error:
+        raise ValueError(f"{error}, or 'auto'") from None
 
 
 def check_settings(settings: Mapping[str, Any]) -> None:
