@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from sklearn.neighbors import NearestNeighbors
 
 from metaclust.inference.merges import Nodes, merge_features, neighbours
-from metaclust.inference.trees import merge_tree
+from metaclust.inference.trees import merge_trees
 from metaclust.model.selector import MERGE_FEATURES
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -22,7 +22,7 @@ def blobs(seed, rows=40, columns=4, clusters=4, separation=4.0):
 
 
 def features_of(z, expected, method="ward"):
-    return merge_features(z, merge_tree(z, method), *neighbours(z), expected)
+    return merge_features(z, merge_trees(z, (method,))[0], *neighbours(z), expected)
 
 
 @given(seed=SEEDS, rows=st.integers(2, 60), columns=st.integers(1, 6), block=st.integers(1, 70))
@@ -58,7 +58,7 @@ def test_one_row_has_no_neighbours():
 @given(seed=SEEDS, rows=st.integers(1, 25), columns=st.integers(1, 4))
 def test_nodes_have_the_mean_of_their_rows_and_the_squares_around_it(method, seed, rows, columns):
     z = blobs(seed, rows, columns)
-    tree = merge_tree(z, method)
+    tree = merge_trees(z, (method,))[0]
     nodes = Nodes.of(z, tree)
     for node in range(2 * rows - 1):
         own = z[tree.order[tree.start[node] : tree.start[node] + tree.size[node]]]
@@ -70,7 +70,7 @@ def test_nodes_have_the_mean_of_their_rows_and_the_squares_around_it(method, see
 def test_features_say_what_they_are_called(method):
     z = blobs(3, rows=50)
     expected = 2.5
-    tree = merge_tree(z, method)
+    tree = merge_trees(z, (method,))[0]
     features = dict(zip(MERGE_FEATURES[:-1], features_of(z, expected, method).T, strict=True))
     rows = len(z)
     for merge in range(rows - 1):

@@ -7,13 +7,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.cluster.hierarchy import fcluster, linkage
+from scipy.spatial.distance import pdist
 from sklearn.metrics import adjusted_rand_score
 
 from metaclust.inference.stages import in_order
-from metaclust.inference.trees import MergeTree, merge_tree, pair_evidence
+from metaclust.inference.trees import MergeTree, condensed_distances, merge_trees, pair_evidence
 
 METHODS = ("ward", "average")
 SEEDS = st.integers(0, 2**32 - 1)
+
+
+def merge_tree(z, method):
+    return merge_trees(z, [method])[0]
+
+
+@pytest.mark.parametrize(("rows", "block"), [(2, 1000), (23, 7), (40, 40)])
+def test_distances_are_those_of_scipy(rows, block):
+    z = np.random.default_rng(rows).normal(size=(rows, 3))
+    np.testing.assert_allclose(condensed_distances(z, block), pdist(z), rtol=1e-9)
 
 
 def rows_of(seed, rows, columns=3):

@@ -16,7 +16,7 @@ import numpy as np
 
 from metaclust.inference.merges import TINY, merge_features, neighbours
 from metaclust.inference.stages import Floats, Labels, Sample
-from metaclust.inference.trees import MergeTree, PairEvidence, merge_tree, pair_evidence
+from metaclust.inference.trees import MergeTree, PairEvidence, merge_trees, pair_evidence
 from metaclust.model.clustering_model import ClusteringModel
 from metaclust.model.selector import CONTEXT, FEATURES, RATIOS, SHAPE_FEATURES, TREES, SelectorNetwork
 
@@ -42,7 +42,7 @@ class Evidence:
 
     @cached_property
     def trees(self) -> tuple[MergeTree, ...]:
-        return tuple(merge_tree(self.z, method) for method in TREES)
+        return merge_trees(self.z, TREES)
 
     @cached_property
     def near(self) -> tuple[Labels, Floats]:

@@ -22,6 +22,8 @@ ALL_UP_TO = 12
 """Every number of clusters up to this one is tried."""
 THRESHOLDS = (0.02, *np.linspace(0.05, 0.95, 19).tolist())
 """At these probabilities of being of one category, pairs of rows are together or apart."""
+FINER = 2
+"""Even cuts have at most so many times as many clusters as the finest other ones."""
 MOST_CUTS = 20
 """The cuts of trees that are refined."""
 SMALLEST, FEWEST_TO_DISSOLVE = 3, 60
@@ -79,7 +81,10 @@ class TreeCuts:
         limit = max(numbers)
         probabilities = merge_probabilities(evidence, self.network)
         cuts = [tree.best_cuts(each, THRESHOLDS) for tree, each in zip(evidence.trees, probabilities, strict=True)]
-        even = [evidence.trees[0].cut(number) for number in candidate_numbers(evidence.most_clusters, 10, 1.2)]
+        # Many more clusters than at the highest price of a pair are not expected to be right.
+        finest = max(int(cut.max()) + 1 for of_tree in cuts for cut in of_tree)
+        most = min(evidence.most_clusters, FINER * finest)
+        even = [evidence.trees[0].cut(number) for number in candidate_numbers(most, 10, 1.2)]
         merged = [without_small(sample.z, in_order(cut)) for cut in [*cuts[0], *cuts[1], *even]]
         different = {labels.tobytes(): labels for labels in merged}
         ranked = sorted(different.values(), key=lambda labels: -mean_ari(pairs_of(evidence, probabilities, labels)))

@@ -9,7 +9,6 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 from scipy.cluster.hierarchy import linkage
-from scipy.spatial.distance import pdist
 
 from metaclust.inference.stages import Floats, Labels
 
@@ -142,12 +141,32 @@ class MergeTree:
             yield one, two
 
 
-def merge_tree(z: Floats, method: str) -> MergeTree:
-    """Return the tree of all rows by one of scipy's methods, such as "ward" or "average"."""
+def merge_trees(z: Floats, methods: Sequence[str]) -> tuple[MergeTree, ...]:
+    """Return the trees of all rows by several of scipy's methods, such as "ward" or "average"."""
     if len(z) == 1:
-        return MergeTree.of(np.empty((0, 4)))
-    # Of the distances: as many rows as columns may look like distances already.
-    return MergeTree.of(linkage(pdist(z), method))
+        return tuple(MergeTree.of(np.empty((0, 4))) for _ in methods)
+    distances = condensed_distances(z)
+    return tuple(MergeTree.of(linkage(distances, method)) for method in methods)
+
+
+def condensed_distances(z: Floats, block: int = 1000) -> Floats:
+    """Return the distances of all pairs of rows, as scipy's ``pdist`` does, by products of matrices.
+
+    Rows should be around zero. Distances below a millionth of the largest length are not exact.
+    """
+    rows = len(z)
+    squares = np.square(z).sum(1)
+    found = np.empty(rows * (rows - 1) // 2)
+    place = 0
+    for start in range(0, rows, block):
+        part = slice(start, start + block)
+        apart = squares[part, None] + squares[start:] - 2 * (z[part] @ z[start:].T)
+        np.sqrt(np.maximum(apart, 0, out=apart), out=apart)
+        for row, of_row in enumerate(apart):
+            count = rows - start - row - 1
+            found[place : place + count] = of_row[row + 1 :]
+            place += count
+    return found
 
 
 @dataclass(frozen=True)
