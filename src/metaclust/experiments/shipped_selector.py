@@ -3,9 +3,9 @@
     python -m metaclust.experiments.shipped_selector --out src/metaclust/inference/selector.safetensors \
         --embedding-model MODEL
 
-It serves models that have too few categories to learn a selector of their own. Its tasks are of the WordNet glosses
-(texts, as sentence embeddings), the icons and Omniglot's background alphabets (images), and of two made tables of
-numbers. From each, representations of categories are taken that the encoder was not trained on.
+It serves models that have too few categories to learn a selector of their own. Its tasks are of the WordNet glosses and
+the questions of CLINC150 (texts, as sentence embeddings), the icons and Omniglot background alphabets (images), and of
+two made tables of numbers. From each, representations of categories are taken that the encoder was not trained on.
 """
 
 from __future__ import annotations
@@ -32,10 +32,11 @@ TASKS = 2000
 TABLES = {"table": (0, 24, 1.0), "wide table": (1, 60, 0.5)}
 """Made tables: the seed, the number of columns, and the standard deviation of the log variance of a column."""
 SETTINGS: dict[str, dict[str, Any]] = {
-    "icons": {"pretrain_steps": 400, "steps": 100},
-    "omniglot": {"pretrain_steps": 400, "steps": 100},
+    "icons": {"pretrain_steps": 300, "steps": 50},
+    "omniglot": {"pretrain_steps": 300, "steps": 50},
 }
-SOURCES = ("wordnet", "icons", "omniglot", *TABLES)
+SOURCES = ("wordnet", "clinc150", "icons", "omniglot", *TABLES)
+TEXTS = ("wordnet", "clinc150")
 
 
 def made_table(seed: int, columns: int, spread: float, categories: int = 80, rows: int = 60) -> tuple[Any, Any]:
@@ -86,7 +87,7 @@ def main() -> None:
     parts: list[Unseen] = []
     for source in arguments.source:
         settings = dict(SETTINGS.get(source, {}))
-        if source == "wordnet":
+        if source in TEXTS:
             settings |= {"text": "embeddings", "embedding_model": arguments.embedding_model}
         found = unseen_parts(rows_of(source, arguments.root), settings)
         # Each source has as many tasks as any other.
