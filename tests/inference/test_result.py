@@ -141,7 +141,7 @@ def test_clusters_are_numbered_by_size(trained):
 def test_typical_and_least_sure_rows_are_those_of_a_plain_search(clustering, cluster, count):
     members = [i for i in range(len(clustering)) if clustering.labels[i] == cluster]
     distance = {i: float(np.linalg.norm(clustering.representations[i] - clustering.means[cluster])) for i in members}
-    sure = {i: float(clustering.probabilities[i, cluster]) for i in members}
+    sure = {i: float(clustering.confidence[i]) for i in members}
     assert clustering.typical(cluster, count).tolist() == sorted(members, key=distance.__getitem__)[:count]
     assert clustering.least_sure(cluster, count).tolist() == sorted(members, key=sure.__getitem__)[:count]
 
