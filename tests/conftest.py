@@ -127,7 +127,7 @@ def trained() -> MetaClusterer:
     generator = np.random.default_rng(0)
     means = 3 * generator.normal(size=(40, 8))
     x = np.repeat(means, 25, 0) + generator.normal(size=(1000, 8))
-    settings = {"pretrain_steps": 20, "steps": 5, "representation": 8, "choice_tasks": 24, "progress": False}
+    settings = {"pretrain_steps": 20, "steps": 5, "representation": 8, "choice_tasks": 60, "progress": False}
     model = MetaClusterer(encoder="residual", effective_rows=20, **settings)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(jaxtyping.config, "jaxtyping_disable", True)
