@@ -65,7 +65,7 @@ def load_clustering(path: str | os.PathLike[str], device: str = "auto") -> Clust
     tensors, header = read_tensors(path, "clustering")
     with refusing(path, "a clustering"):
         weights = with_prefix(tensors, "model.")
-        facts = with_prefix(tensors, "facts.")
+        facts = {name: value for name, value in tensors.items() if name.startswith("facts.")}
         others = {name: value for name, value in tensors.items() if not name.startswith(("model.", "facts."))}
         arrays = checked_arrays(others)
         rows, width = arrays["representations"].shape
@@ -117,11 +117,13 @@ def checked_numbers(described: dict[str, Any]) -> dict[int, float]:
 def checked_facts(tensors: dict[str, Tensor], clusters: int) -> ClusterFacts:
     """Return what is known of each cluster, if shapes and values are in order."""
     shapes = {"features": (clusters, len(CLUSTER_FEATURES)), "mean_square": (clusters,), "deviation": (clusters,)}
-    schema.check_names(tensors, shapes)
+    schema.check_names(tensors, [f"facts.{name}" for name in shapes])
+    found = {}
     for name, shape in shapes.items():
         low = -LARGEST_FACT if name == "features" else 0.0
-        schema.tensor(tensors, name, shape, low, LARGEST_FACT, dtypes=(torch.float64,))
-    return ClusterFacts(**{name: tensors[name].numpy() for name in shapes})
+        values = schema.tensor(tensors, f"facts.{name}", shape, low, LARGEST_FACT, dtypes=(torch.float64,))
+        found[name] = values.numpy()
+    return ClusterFacts(**found)
 
 
 def checked_arrays(tensors: dict[str, Tensor]) -> dict[str, NDArray[Any]]:
