@@ -77,6 +77,7 @@ def evaluate(
     tasks: Sequence[Task],
     *,
     pipeline: Pipeline | None = None,
+    search: Search | None = None,
     seed: int = 0,
     among: Processes = ALONE,
 ) -> Evaluation:
@@ -92,6 +93,8 @@ def evaluate(
         The tasks to cluster.
     pipeline : Pipeline, optional
         How to cluster each task; by default as :meth:`MetaClusterer.cluster` does.
+    search : Search, optional
+        How :meth:`MetaClusterer.cluster` searches, where no ``pipeline`` is given; by default as the model ships.
     seed : int, default=0
         Random seed.
     among : Processes
@@ -107,7 +110,7 @@ def evaluate(
     if own_tasks or not tasks:
         rows, local = local_tasks(own_tasks)
         z = model.transform(x[torch.from_numpy(rows)])
-        part = compare(own_tasks, cluster_tasks(model, z, local, pipeline=pipeline, seed=seed))
+        part = compare(own_tasks, cluster_tasks(model, z, local, pipeline=pipeline, search=search, seed=seed))
         scores[own.slice] = np.stack((part.ari, part.found, part.true), 1)
     ari, found, true = among.sum(torch.from_numpy(scores)).numpy().T
     return Evaluation(ari, found.astype(np.int64), true.astype(np.int64))
@@ -128,6 +131,7 @@ def cluster_tasks(
     tasks: Sequence[Task],
     *,
     pipeline: Pipeline | None = None,
+    search: Search | None = None,
     seed: int = 0,
 ) -> list[NDArray[np.int64]]:
     """Return the cluster of each row of each task, from the representations of all rows.
@@ -135,7 +139,7 @@ def cluster_tasks(
     Without a ``pipeline``, cluster as :meth:`MetaClusterer.cluster` does; with one, at most as many clusters are found
     as there may be in training.
     """
-    search = Search.of(model, seed)
+    search = search or Search.of(model, seed)
     values = z.float().cpu().numpy()
     found = []
     with torch.random.fork_rng([]):
