@@ -28,7 +28,7 @@ def split(candidates):
 
 @given(model=MODELS, candidates=CANDIDATES)
 def test_probabilities_sum_to_one(model, candidates):
-    found = model.probabilities(*split(candidates))
+    found = model.probabilities(*split(candidates), 10**6)
     assert sum(found.values()) == pytest.approx(1)
     assert min(found) >= 1
     assert all(LEAST <= value <= 1 + 1e-9 for value in found.values())
@@ -44,7 +44,7 @@ def test_probabilities_are_those_of_a_mixture_of_log_normals(model, candidates):
         below, up_to = norm.cdf(edges, np.log(clusters) + model.shift, model.deviation)
         return float(weights @ (up_to - below))
 
-    found = model.probabilities(scores, clusters)
+    found = model.probabilities(scores, clusters, 10**6)
     # What is left out is small, and the others are larger by it.
     kept = sum(probability(number) for number in found)
     for number, value in list(found.items())[:10]:
@@ -54,7 +54,7 @@ def test_probabilities_are_those_of_a_mixture_of_log_normals(model, candidates):
 
 def test_a_clear_score_puts_the_probability_on_its_number():
     model = NumberModel(0.1, 0.0, NARROWEST)
-    found = model.probabilities(np.array([0.0, 5.0, 0.0]), [3, 7, 12])
+    found = model.probabilities(np.array([0.0, 5.0, 0.0]), [3, 7, 12], 10**6)
     assert max(found, key=found.get) == 7
     assert found[7] > 0.99
 
@@ -113,7 +113,7 @@ def test_intervals_of_a_fitted_model_cover_new_tasks():
     new = simulated(model, 600, seed=1)
     inside = []
     for task in new:
-        low, high = interval(found.probabilities(task.scores, task.clusters), 0.9)
+        low, high = interval(found.probabilities(task.scores, task.clusters, 10**6), 0.9)
         inside.append(low <= task.true <= high)
     # An interval of whole numbers covers more than it must, where numbers are small.
     assert 0.87 <= np.mean(inside) <= 0.985
@@ -124,3 +124,10 @@ def test_without_tasks_nothing_changes():
     assert found.temperature == pytest.approx(1, rel=0.01)
     assert found.shift == pytest.approx(0, abs=0.01)
     assert found.deviation == pytest.approx(0.15, rel=0.01)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5])
+def test_there_are_no_more_clusters_than_rows(rows):
+    found = NumberModel(1.0, 0.2, 0.5).probabilities(np.zeros(2), [1, 40], rows)
+    assert max(found) <= rows
+    assert sum(found.values()) == pytest.approx(1)

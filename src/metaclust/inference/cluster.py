@@ -160,7 +160,7 @@ def certainty(
         labels,
         softmax(selection.scores / select.numbers.temperature),
     )
-    found = select.numbers.probabilities(selection.scores, numbers)
+    found = select.numbers.probabilities(selection.scores, numbers, len(sample))
     return found, Confidence(components, facts, select.network, model.expected_variance)
 
 

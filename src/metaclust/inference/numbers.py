@@ -30,12 +30,12 @@ class NumberModel:
     shift: float
     deviation: float
 
-    def probabilities(self, scores: Floats, clusters: Sequence[int]) -> dict[int, float]:
-        """Return the probability of each number of clusters that may be the true one."""
-        most = int(np.ceil(max(clusters) * np.exp(abs(self.shift) + 4 * self.deviation))) + 1
+    def probabilities(self, scores: Floats, clusters: Sequence[int], rows: int) -> dict[int, float]:
+        """Return the probability of each number of clusters that ``rows`` rows may have."""
+        most = min(rows, int(np.ceil(max(clusters) * np.exp(abs(self.shift) + 4 * self.deviation))) + 1)
         cumulated = self.cumulated(scores, clusters, np.arange(1.0, most + 1))
         found = np.diff(cumulated, prepend=0.0)
-        kept = np.flatnonzero(found >= LEAST)
+        kept = np.flatnonzero(found >= min(LEAST, found.max()))
         total = found[kept].sum()
         return {int(place) + 1: float(found[place] / total) for place in kept}
 

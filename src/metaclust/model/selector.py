@@ -126,6 +126,8 @@ CLUSTER_FEATURES = (
     "score",
     "log clusters",
 )
+FARTHEST = 4.0
+"""Standard deviations from its mean at which a feature is cut off."""
 CONFIDENCE_FEATURES = (*ROW_FEATURES, *CLUSTER_FEATURES, "further row")
 FURTHER = len(CONFIDENCE_FEATURES) - 1
 """The feature that is one for rows that were assigned to clusters found in other rows."""
@@ -153,7 +155,9 @@ class FeatureNetwork(nn.Module):
         self.network = nn.Sequential(*layers, nn.Linear(hidden[-1], 1))
 
     def forward(self, features: Tensor) -> Tensor:
-        outputs: Tensor = self.network((features - self.mean) / self.spread)[..., 0]
+        # What is unlike all that was learned from is taken for the nearest that was.
+        standardized = ((features - self.mean) / self.spread).clamp(-FARTHEST, FARTHEST)
+        outputs: Tensor = self.network(standardized)[..., 0]
         return outputs
 
     @torch.no_grad()

@@ -19,7 +19,6 @@ from metaclust._util.distributed import Processes, current, dividing
 from metaclust._util.prefetch import Prefetcher
 from metaclust._util.progress import TrainingBar
 from metaclust.data.sparse import SparseRows
-from metaclust.inference.pipeline import Search, pipeline_for
 from metaclust.model.checkpoint import save_model
 from metaclust.model.clustering_model import ClusteringModel
 from metaclust.model.layers import check_norms
@@ -36,12 +35,8 @@ Validate = Callable[[ClusteringModel, Tensor | SparseRows, Sequence[Task], Train
 
 
 def validate(model: ClusteringModel, x: Tensor | SparseRows, tasks: Sequence[Task], config: TrainingConfig) -> float:
-    """Return the mean ARI over ``tasks``, where the bound selects; processes share the tasks.
-
-    A selector judges by the variance of categories, which is not known before the training has ended.
-    """
-    pipeline = pipeline_for(model, replace(Search.of(model, config.seed), choose="bound"))
-    return float(evaluate(model, x, tasks, pipeline=pipeline, seed=config.seed, among=current()).ari.mean())
+    """Return the mean ARI over ``tasks``, where the bound selects (see ``Search.of``); processes share the tasks."""
+    return float(evaluate(model, x, tasks, seed=config.seed, among=current()).ari.mean())
 
 
 @dataclass(frozen=True)
