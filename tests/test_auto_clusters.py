@@ -69,9 +69,6 @@ def test_very_few_rows_have_clusters(trained, rows):
     assert ((found.confidence >= 0) & (found.confidence <= 1)).all()
 
 
-@pytest.mark.xfail(
-    strict=True, reason="the selector that comes with the package takes categories far apart for a single one"
-)
 @pytest.mark.parametrize("categories", [4, 5, 8])
 def test_without_categories_to_learn_from_the_selector_of_the_package_finds_clusters(shipped, categories):
     x, y = blobs(categories, 40, seed=99)

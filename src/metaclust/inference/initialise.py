@@ -88,8 +88,9 @@ class TreeCuts:
         merged = [without_small(sample.z, in_order(cut)) for cut in [*cuts[0], *cuts[1], *even]]
         different = {labels.tobytes(): labels for labels in merged}
         ranked = sorted(different.values(), key=lambda labels: -mean_ari(pairs_of(evidence, probabilities, labels)))
-        few = [np.zeros(len(sample), np.int64), evidence.trees[0].cut(2), evidence.trees[0].cut(3)]
-        chosen = [*ranked[:MOST_CUTS], *(in_order(labels) for labels in few)]
+        # Some even cuts go on in any case: the probabilities may be wrong.
+        some = [evidence.trees[0].cut(number) for number in candidate_numbers(most, 3, 1.5)]
+        chosen = [*ranked[:MOST_CUTS], *(without_small(sample.z, in_order(labels)) for labels in some)]
         if any(labels.max() >= limit for labels in chosen):
             chosen.append(in_order(evidence.trees[0].cut(limit)))
         chosen = [labels for labels in chosen if labels.max() < limit]
