@@ -124,7 +124,7 @@ def learn(recipe: Recipe) -> Learned:
     if model.config.learn_prior and parts:
         with counted(recipe, "fitting the prior", 2) as advance:
             decide(fit_prior(model, parts, recipe.effective_rows, recipe.training.seed, advance))
-    elif model.config.learn_prior:
+    elif model.config.learn_prior and recipe.choose != "bound":
         seen = unseen(model, recipe.sampler, recipe.sampler.categories)
         model.set_prior(**calibrated_prior([seen]))
         decide("The prior is that of the categories it was trained on: there are too few to keep some from training.")
