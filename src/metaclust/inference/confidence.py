@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
 
 from metaclust.inference.features import (
     Evidence,
@@ -166,8 +167,6 @@ def right_rows(labels: Labels, y: Labels, clusters: int) -> tuple[NDArray[np.boo
 
     Clusters and categories are matched such that as many rows as possible agree; -1 is no category.
     """
-    from scipy.optimize import linear_sum_assignment
-
     categories = np.unique(y[y >= 0])
     table = np.zeros((clusters, len(categories)))
     known = y >= 0

@@ -25,6 +25,10 @@ ENTROPY = 0.01
 """Weight of the entropy, which keeps the scores from diverging where one candidate is clearly the best."""
 
 
+MINI_BATCH = 2048
+"""Merges or rows of a step."""
+
+
 @dataclass(frozen=True)
 class MergeExample:
     """The merges of one task: features, the share of pairs that are of one category, and the number of pairs."""
@@ -57,17 +61,11 @@ def fit_merges(
 
     Tasks count alike; of a task, a merge counts by the root of its number of pairs.
     """
-    features = tensor([example.features for example in examples])
-    share = tensor([example.share for example in examples])
     weights = [np.sqrt(example.pairs) for example in examples]
-    reached = torch.from_numpy(np.cumsum(np.concatenate([each / max(each.sum(), 1e-9) for each in weights])))
-
-    def loss() -> Tensor:
-        drawn = torch.rand(2048, dtype=torch.float64) * reached[-1]
-        place = torch.searchsorted(reached, drawn).clamp_max(len(features) - 1)
-        odds = network(perturbed(features[place], MERGE_FEATURES, (len(place), 1)))
-        return functional.binary_cross_entropy_with_logits(odds, share[place])
-
+    shares = [example.share for example in examples]
+    weights = [each / max(each.sum(), 1e-9) for each in weights]
+    features = tensor([example.features for example in examples])
+    loss = odds_loss(network, features, tensor(shares), weights, MERGE_FEATURES)
     return trained(network, features, loss, steps, 5e-3, seed, fresh)
 
 
@@ -101,18 +99,26 @@ def fit_confidence(
     network: FeatureNetwork, examples: Sequence[RowExample], *, steps: int = 800, seed: int = 0, fresh: bool = True
 ) -> FeatureNetwork:
     """Train a network to predict whether a row is in the right cluster; tasks count by the root of their rows."""
+    weights = [np.full(len(example.right), len(example.right) ** -0.5) for example in examples]
     features = tensor([example.features for example in examples])
     right = tensor([example.right for example in examples])
-    weights = [np.full(len(example.right), len(example.right) ** -0.5) for example in examples]
+    loss = odds_loss(network, features, right, weights, CONFIDENCE_FEATURES)
+    return trained(network, features, loss, steps, 5e-3, seed, fresh)
+
+
+def odds_loss(
+    network: FeatureNetwork, features: Tensor, target: Tensor, weights: Sequence[Floats], names: Sequence[str]
+) -> Callable[[], Tensor]:
+    """Return the cross-entropy of predicted log odds on a mini-batch drawn by ``weights``."""
     reached = torch.from_numpy(np.cumsum(np.concatenate(weights)))
 
     def loss() -> Tensor:
-        drawn = torch.rand(2048, dtype=torch.float64) * reached[-1]
+        drawn = torch.rand(MINI_BATCH, dtype=torch.float64) * reached[-1]
         place = torch.searchsorted(reached, drawn).clamp_max(len(features) - 1)
-        odds = network(perturbed(features[place], CONFIDENCE_FEATURES, (len(place), 1)))
-        return functional.binary_cross_entropy_with_logits(odds, right[place])
+        odds = network(perturbed(features[place], names, (len(place), 1)))
+        return functional.binary_cross_entropy_with_logits(odds, target[place])
 
-    return trained(network, features, loss, steps, 5e-3, seed, fresh)
+    return loss
 
 
 def trained(
