@@ -144,13 +144,15 @@ class Clustering:
         Parameters
         ----------
         level : float, default=0.9
-            The probability, above 0 and below 1; of all intervals, the one that comes nearest to it is returned.
+            The probability, above 0 and below 1; of all intervals, the one that comes nearest to it is returned, made
+            longer if need be to hold the number found.
         """
         if not 0 < level < 1:
             raise ValueError(f"level={level!r}: it must be above 0 and below 1")
         if not self.k_probabilities:
             raise ValueError("the number of clusters was selected by the bound, which gives no probabilities of others")
-        return interval(self.k_probabilities, level)
+        low, high = interval(self.k_probabilities, level)
+        return min(low, self.n_clusters), max(high, self.n_clusters)
 
     @property
     def unsure(self) -> NDArray[np.bool_]:
