@@ -13,6 +13,7 @@ from benchmarks import (
     engines,
     images,
     imports,
+    predict,
     shards,
     soak,
     soft_ari,
@@ -32,6 +33,7 @@ MEASURED = {
     "shards": shards.rows,
     "soak": soak.rows,
     "busy": busy.rows,
+    "predict": predict.rows,
 }
 PRINTED: dict[str, Callable[[], None]] = {"tables": tables.main, "images": images.main}
 

@@ -15,7 +15,7 @@ here = Path(__file__).parent
 known = read_data(here / "glosses_known.jsonl.gz")  # columns text and label
 new = read_data(here / "glosses_new.jsonl.gz")
 
-model = MetaClusterer(max_clusters=20, text="embeddings", embedding_model=str(get_model_path())).fit(known)
+model = MetaClusterer(text="embeddings", embedding_model=str(get_model_path())).fit(known)
 result = model.cluster(new)
 
 print(result)

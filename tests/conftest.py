@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import jaxtyping
+import numpy as np
 import pytest
 import torch
 import type_checks  # Before anything of metaclust, whose functions it decorates.
 from hypothesis import settings
 
+from metaclust import MetaClusterer
 from metaclust.mixture import (
     FAMILIES,
     PAPER,
@@ -117,6 +119,19 @@ def _few_tasks() -> Iterator[None]:
         patch.setattr("metaclust.training.prior.PRIOR_TASKS", 2)
         patch.setattr("metaclust.training.prior.EFFECTIVE_ROWS", (8.0, 20.0))
         yield
+
+
+@pytest.fixture(scope="session")
+def trained() -> MetaClusterer:
+    """One that has learned to tell Gaussian categories in 8 columns apart, and to select among their clusterings."""
+    generator = np.random.default_rng(0)
+    means = 3 * generator.normal(size=(40, 8))
+    x = np.repeat(means, 25, 0) + generator.normal(size=(1000, 8))
+    settings = {"pretrain_steps": 20, "steps": 5, "representation": 8, "choice_tasks": 60, "progress": False}
+    model = MetaClusterer(encoder="residual", effective_rows=20, **settings)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+        return model.fit(x.astype(np.float32), np.repeat(np.arange(40), 25))
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,6 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
-from metaclust._util.checks import check_count
 from metaclust._util.distributed import current
 from metaclust._util.progress import Waiting
 from metaclust._util.targets import check_new_folder
@@ -31,7 +30,7 @@ from metaclust.data.preparation.prepare import (
 from metaclust.data.rows import Rows
 from metaclust.inference.calibrate import CHOICE_TASKS
 from metaclust.inference.cluster import cluster_array, representations, warn_if_all_are_used
-from metaclust.inference.pipeline import Search, pipeline_for
+from metaclust.inference.pipeline import Search
 from metaclust.inference.result import Clustering
 from metaclust.model.checkpoint import Description, load_model, save_model
 from metaclust.model.clustering_model import ClusteringModel
@@ -39,7 +38,7 @@ from metaclust.model.config import Preset
 from metaclust.training.plan import check_applicable, recipe_for
 from metaclust.training.recipe import learn
 from metaclust.training.saved import SavedEstimator
-from metaclust.training.settings import check_settings
+from metaclust.training.settings import check_max_clusters, check_settings
 
 
 class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -50,13 +49,14 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
     Parameters
     ----------
-    max_clusters : int, default=10
-        The largest number of clusters; ``cluster`` can be given another one.
+    max_clusters : int or "auto", default="auto"
+        The largest number of clusters; ``cluster`` can be given another one. With "auto" there may be as many as the
+        rows allow; where the bound selects, at most 10. A sufficient number gives the same clusters as "auto".
     min_cluster_size : int, default=1
         Smaller clusters are dissolved: their rows join the next most probable cluster.
     restarts : int or None, default=None
-        k-means++ starts for each number of clusters (None: 1), besides Ward's method and the task network; with
-        ``preset="paper"``, the number of all starts (None: 10).
+        k-means++ starts for each number of clusters, besides the cuts of trees and the task network (None: none;
+        where the bound selects, 1); with ``preset="paper"``, the number of all starts (None: 10).
     effective_rows : float, "auto" or None, default="auto"
         As how many rows a cluster counts, on average, when clusterings are compared. None counts every row: large
         clusters then fall apart, since no category is exactly Gaussian. "auto" is what clusters unseen categories best.
@@ -127,7 +127,7 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
     def __init__(
         self,
-        max_clusters: int = 10,
+        max_clusters: int | Literal["auto"] = "auto",
         *,
         min_cluster_size: int = 1,
         restarts: int | None = None,
@@ -205,7 +205,7 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         self.categories_ = names
         return self
 
-    def cluster(self, X: Any, *, max_clusters: int | None = None) -> Clustering:  # noqa: N803
+    def cluster(self, X: Any, *, max_clusters: int | Literal["auto"] | None = None) -> Clustering:  # noqa: N803
         """Find the clusters of rows, and how many there are; at most ``max_clusters`` (by default the model's).
 
         The rows are clustered together: other rows beside them may change the clusters.
@@ -213,7 +213,7 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         check_is_fitted(self, "model_")
         self.check_settings()
         search = self.search(max_clusters)
-        limit = search.max_clusters
+        limit = search.limit(self.model_)
         started = time.perf_counter()
         rows, z = self.represent(X)
         with Waiting("clustering", enabled=self.progress):
@@ -227,6 +227,8 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             bound=found.bound,
             starts=found.starts,
             ids=rows.ids,
+            k_probabilities=found.k_probabilities,
+            facts=None if found.confidence is None else found.confidence.facts,
             threshold=self.confidence,
             categories=rows.labels,
             about={
@@ -234,7 +236,7 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
                 "kind": rows.kind,
                 "rows": len(rows),
                 "trained on": f"{len(self.categories_)} categories",
-                "max_clusters": limit,
+                "max_clusters": "auto" if limit is None else limit,
                 "min_cluster_size": int(self.min_cluster_size),
                 "restarts": search.restarts,
                 "weight of a row": round(found.weight, 4),
@@ -247,15 +249,14 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             model=self,
         )
 
-    def search(self, max_clusters: int | None = None) -> Search:
+    def search(self, max_clusters: int | Literal["auto"] | None = None) -> Search:
         """Return how clusters are searched for; at most ``max_clusters`` (by default the model's)."""
-        limit = int(self.max_clusters) if max_clusters is None else max_clusters
-        check_count("max_clusters", limit)
+        limit = self.max_clusters if max_clusters is None else max_clusters
+        check_max_clusters(limit)
+        most = None if limit == "auto" else int(limit)
         effective = self.model_.config.effective_rows if self.effective_rows == "auto" else self.effective_rows
         restarts = None if self.restarts is None else int(self.restarts)
-        search = Search(int(limit), int(self.min_cluster_size), restarts, effective, int(self.seed), self.choose)
-        pipeline_for(self.model_, search)  # A selector that the model does not have is an error now.
-        return search
+        return Search(most, int(self.min_cluster_size), restarts, effective, int(self.seed), self.choose)
 
     def fit_predict(self, X: Any, y: Any = None) -> NDArray[np.int64]:  # noqa: N803
         """Learn from ``X`` and ``y``, then cluster the same rows."""

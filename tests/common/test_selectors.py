@@ -8,8 +8,7 @@ from metaclust import ClusteringModel, ModelConfig
 from metaclust.inference.pipeline import Search, pipeline_for
 from metaclust.inference.select import SELECTORS
 from metaclust.inference.stages import Selector
-from metaclust.inference.train_selector import Example, fit_selector
-from metaclust.model.selector import FEATURES
+from metaclust.model.selector import SelectorNetwork
 
 
 @pytest.fixture(scope="module")
@@ -19,10 +18,9 @@ def case():
     torch.manual_seed(0)
     model = ClusteringModel(ModelConfig((4,), 4, 8, hidden=8, task_hidden=8, learn_prior=True))
     model.set_prior(mean_precision=0.06, shape=40.0, rate=35.0)
-    examples = [Example(generator.normal(size=(6, 2 * len(FEATURES))), generator.random(6)) for _ in range(8)]
-    model.set_choice(fit_selector(examples, steps=10))
+    model.set_choice(SelectorNetwork())
     z = 4 * generator.normal(size=(5, 4))[np.arange(60) % 5] + generator.normal(size=(60, 4))
-    pipeline = pipeline_for(model, Search(8))
+    pipeline = pipeline_for(model, Search(8, choose="bound"))
     sample = pipeline.sample(z)
     return model, sample, pipeline, pipeline.candidates(model, sample, list(range(1, 9)), 0)
 

@@ -26,7 +26,10 @@ from metaclust.training.losses import ari_loss, proto_loss
 from metaclust.training.optimizer import new_optimizer
 
 FOLDER = Path(__file__).parent / "0.1.0"
-KINDS = ("vectors", "unit", "images", "text", "paper", "full")
+SELECTING = ("vectors", "unit", "images", "text")
+"""With a learned selector, which is no longer used."""
+BY_BOUND = ("paper", "full")
+KINDS = (*SELECTING, *BY_BOUND)
 pytestmark = pytest.mark.filterwarnings("ignore:.*no word that the model knows", "ignore:all 6 clusters are in use")
 
 
@@ -116,7 +119,7 @@ def test_candidates() -> None:
     torch.manual_seed(0)
     model = ClusteringModel(ModelConfig((6,), 4, 8, hidden=8, task_hidden=8, learn_prior=True)).double().eval()
     model.set_prior(alpha=1.2, mean_precision=0.06, shape=40.0, rate=35.0)
-    pipeline = pipeline_for(model, Search(7, restarts=2, effective_rows=12.0))
+    pipeline = pipeline_for(model, Search(7, restarts=2, effective_rows=12.0, choose="bound"))
     found = pipeline.candidates(model, pipeline.sample(known["z"]), [1, 2, 3, 4, 5, 6, 7], seed=3)
     assert_array_equal(np.stack([candidate.labels for candidate in found]), known["labels"])
     assert_allclose([candidate.bound for candidate in found], known["bounds"], rtol=1e-10)
@@ -124,12 +127,33 @@ def test_candidates() -> None:
     assert found[0].weight == pytest.approx(float(known["weight"]))
 
 
+def model_and_rows(kind: str) -> tuple[MetaClusterer, Any]:
+    rows = golden(kind)["rows"]
+    model = MetaClusterer.load(FOLDER / f"{kind}.model.safetensors", "cpu").set_params(progress=False)
+    return model, rows.tolist() if kind == "text" else rows
+
+
 @pytest.mark.parametrize("kind", KINDS)
+def test_a_saved_model_gives_the_same_representations(kind: str) -> None:
+    model, rows = model_and_rows(kind)
+    assert_allclose(model.transform(rows), golden(kind)["z"], atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", SELECTING)
+def test_the_selector_of_a_saved_model_is_left_out(kind: str) -> None:
+    model, rows = model_and_rows(kind)
+    assert model.model_.choice is None
+    assert not model.model_.config.choice
+    found = model.cluster(rows)
+    assert found.about["chosen by"] == "learned choice"
+    assert 1 <= found.n_clusters <= 6
+    assert sum(found.k_probabilities.values()) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("kind", BY_BOUND)
 def test_a_saved_model_gives_the_same_labels(kind: str) -> None:
     known = golden(kind)
-    model = MetaClusterer.load(FOLDER / f"{kind}.model.safetensors", "cpu").set_params(progress=False)
-    rows = known["rows"].tolist() if kind == "text" else known["rows"]
-    assert_allclose(model.transform(rows), known["z"], atol=1e-4)
+    model, rows = model_and_rows(kind)
     found = model.cluster(rows)
     assert_array_equal(found.labels, known["labels"])
     assert_allclose(found.confidence, known["confidence"], atol=1e-3)

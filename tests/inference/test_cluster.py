@@ -33,7 +33,7 @@ def blobs(sizes, s=3, seed=0, far=8.0, spread=1.0):
 def test_the_candidate_with_the_best_bound_is_taken(components, effective, learn_prior):
     model = small_model(components=components, learn_prior=learn_prior)
     z, _ = blobs([20, 12, 8])
-    search = Search(5, restarts=6, effective_rows=effective, seed=3)
+    search = Search(5, restarts=6, effective_rows=effective, seed=3, choose="bound")
     found, labels, confidence = cluster_array(model, z, search)
     assert found.selected_by == "bound"
     bounds = [start.bound for start in found.starts]
@@ -114,8 +114,8 @@ def test_of_many_rows_a_sample_is_clustered_and_all_are_refined(monkeypatch, lea
     z, which = blobs([200, 150, 100], far=3.0, spread=0.3)
     if learn_prior:  # The paper's prior expects rows around zero.
         z = z + np.float32(5)
-    done = []
-    found, labels, _ = cluster_array(small_model(learn_prior=learn_prior), z, Search(5), lambda: done.append(1))
+    done, search = [], Search(5, choose="bound")
+    found, labels, _ = cluster_array(small_model(learn_prior=learn_prior), z, search, lambda: done.append(1))
     assert found.passes == 20
     assert len(done) >= 2
     assert adjusted_rand_score(which, labels) > 0.95
@@ -129,7 +129,7 @@ def test_with_all_rows_the_blocks_end_where_the_inference_in_memory_does(compone
     z, which = blobs([400, 300, 200], far=3.0, spread=0.3)
     z = z + np.float32(5)
     model = small_model(components=components, learn_prior=True)
-    pipeline = pipeline_for(model, Search(3, effective_rows=None))
+    pipeline = pipeline_for(model, Search(3, effective_rows=None, choose="bound"))
     mean = z.mean(0, dtype=np.float64)
     start, *_ = pipeline.candidates(model, pipeline.sample(z[::5], mean), [3], 0)
     rows = MemoryRows(ArrayStream(z))

@@ -70,7 +70,9 @@ def test_rows_go_to_the_nearest_of_the_first_seeds(monkeypatch):
 
 
 def find_candidates(mixture, z, numbers, *, effective_rows, seed=0, weight=None, restarts=1):
-    pipeline = pipeline_for(mixture, Search(max(numbers), restarts=restarts, effective_rows=effective_rows))
+    pipeline = pipeline_for(
+        mixture, Search(max(numbers), restarts=restarts, effective_rows=effective_rows, choose="bound")
+    )
     return pipeline.candidates(mixture, Sample(z, np.zeros(z.shape[1])), numbers, seed, weight)
 
 

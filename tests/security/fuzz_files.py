@@ -88,7 +88,7 @@ def models() -> tuple[MetaClusterer, ...]:
     for preparation, changes in built:
         model = ClusteringModel(ModelConfig(preparation.input_shape, **{**common, **changes}))
         if changes.get("choice"):
-            model.set_choice(SelectorNetwork(16))
+            model.set_choice(SelectorNetwork())
         settings = {**MetaClusterer(4, progress=False).get_params(), "task_rows": [5, 30]}
         names = (
             list(preparation.columns) if isinstance(preparation, VectorPreparation) and preparation.columns else None
@@ -126,6 +126,12 @@ def check_clustering(result: Clustering, rows: int | None = None) -> None:
         raise BadResult("repr or to_frame")
     if len(result.unsure) != len(result) or len(result.typical(0)) > len(result):
         raise BadResult("unsure or typical")
+    finite("numbers of clusters", list(result.k_probabilities), 1)
+    finite("their probabilities", list(result.k_probabilities.values()), 0, 1 + 1e-6)
+    if result.k_probabilities:
+        low, high = result.k_interval()
+        if not (low <= high and low in result.k_probabilities and high in result.k_probabilities):
+            raise BadResult("the interval is not one of numbers of clusters")
     str(result.about), [start.clusters + start.bound for start in result.starts]
 
 
@@ -145,6 +151,9 @@ def try_model(path: Path) -> None:
 def clustering_seeds() -> list[bytes]:
     results = [model.cluster(rows_for(model)) for model in models()]
     bare = replace(results[1], model=None, categories=[f"k{n % 2}" for n in range(ROWS)])
+    for result in (results[0], results[1], results[3]):
+        if not result.k_probabilities or result.facts is None:
+            raise AssertionError("a clustering by a learned selector has probabilities and facts")
     return [content_of(result.save) for result in (results[0], results[1], results[3], bare)]
 
 
@@ -153,6 +162,16 @@ def try_clustering(path: Path) -> None:
     # What was loaded must not depend on the file any more.
     path.write_bytes(b"")
     check_clustering(result)
+    if result.model is None:
+        return
+    result.model.set_params(progress=False)
+    try:
+        further = result.assign(rows_for(result.model))
+    except DataError as error:
+        if "no finite representation" not in str(error):
+            raise
+        return
+    check_clustering(further, ROWS)
 
 
 def mixture_rows() -> Any:

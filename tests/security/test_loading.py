@@ -114,6 +114,38 @@ CLUSTERINGS = {
     "a NaN bound": (with_field("bound", NAN), "the number nan, which is not finite"),
     "a number of 400 digits": (with_field("about", {"rows": 10**400}), "more than 64 bits"),
     "deep nesting": (with_field("about", {"a": "nested here"}), "not one of metaclust's|nested more than 16"),
+    "a share of no number": (
+        with_field("k_probabilities", {"many": 1.0}),
+        "k_probabilities has 'many': it must be a num",
+    ),
+    "a share of no clusters": (with_field("k_probabilities", {"0": 1.0}), "k_probabilities has '0'"),
+    "a share of minus two clusters": (with_field("k_probabilities", {"-2": 1.0}), "k_probabilities has '-2'"),
+    "a share of other digits": (with_field("k_probabilities", {"\u0663": 1.0}), "k_probabilities has"),
+    "a share of clusters without end": (with_field("k_probabilities", {"9" * 400: 1.0}), "k_probabilities has '9999"),
+    "a share as text": (with_field("k_probabilities", {"3": "all"}), "k_probabilities.3='all'"),
+    "a share above one": (with_field("k_probabilities", {"3": 2.0}), "k_probabilities.3=2.0"),
+    "a share below zero": (with_field("k_probabilities", {"3": -0.5}), "k_probabilities.3=-0.5"),
+    "a NaN share": (with_field("k_probabilities", {"3": NAN}), "the number nan, which is not finite"),
+    "shares as a list": (with_field("k_probabilities", [0.5, 0.5]), r"k_probabilities=.*an object with named fields"),
+    "NaN facts": (with_value("facts.features", NAN, (0, 0)), "facts.features holds NaN"),
+    "infinite facts": (with_value("facts.mean_square", INF, 0), "facts.mean_square holds NaN or infinity"),
+    "a negative distance": (with_value("facts.mean_square", -1.0, 0), "facts.mean_square holds -1"),
+    "a negative deviation": (with_value("facts.deviation", -1.0, 0), "facts.deviation holds -1"),
+    "huge facts": (with_value("facts.features", 1e300, (0, 0)), r"facts.features holds 1e\+300"),
+    "facts of a cluster too many": (
+        with_array("facts.deviation", lambda old: np.append(old, 1.0)),
+        "size mismatch for facts.deviation",
+    ),
+    "facts of another width": (
+        with_array("facts.features", lambda old: old[:, 1:]),
+        "size mismatch for facts.features",
+    ),
+    "facts in single precision": (
+        with_array("facts.mean_square", lambda old: old.astype("f4")),
+        "facts.mean_square is float32: it must be float64",
+    ),
+    "half of the facts": (without_tensor("facts.deviation"), "facts.deviation"),
+    "unknown facts": (lambda parts: parts.tensors.update({"facts.extra": np.zeros(3)}), "facts.extra"),
     "restarts without end": (with_field("model", "input", "estimator", "restarts", 10**9), "restarts=1000000000"),
     "a NaN weight of its model": (with_value("model.prior_logs.alpha", NAN), "prior_logs.alpha holds NaN"),
     "another width than its model's": (
@@ -135,8 +167,19 @@ WEIGHT = "encoder.network.0.weight"
 MODELS = {
     "a NaN concentration": (0, with_value("prior_logs.alpha", NAN), "prior_logs.alpha holds NaN or infinity"),
     "a rate of minus infinity": (0, with_value("prior_logs.rate", -1e30), r"prior_logs.rate holds -1e\+30.*-40 to 40"),
-    "a NaN selector": (0, with_value("choice.network.1.weight", NAN, (0, 0)), "choice.network.1.weight holds NaN"),
-    "a selector that divides by zero": (0, with_value("choice.spread", 0), "choice.spread holds 0"),
+    "a NaN selector": (
+        0,
+        with_value("choice.scores.network.1.weight", NAN, (0, 0)),
+        "choice.scores.network.1.weight holds NaN",
+    ),
+    "a selector that divides by zero": (0, with_value("choice.merges.spread", 0), "choice.merges.spread holds 0"),
+    "numbers of clusters without end": (0, with_value("choice.number", 1e3), r"choice.number holds 1000.*-5 to 5"),
+    "another number of features": (
+        0,
+        with_array("choice.confidence.mean", lambda old: old[:-1]),
+        "size mismatch for choice.confidence.mean",
+    ),
+    "half a selector": (0, without_tensor("choice.merges.mean"), "choice.merges.mean"),
     "a NaN encoder": (0, with_value(WEIGHT, NAN, (0, 0)), "encoder.network.0.weight holds NaN"),
     "an infinite encoder": (0, with_value(WEIGHT, INF, (0, 0)), "encoder.network.0.weight holds NaN or infinity"),
     "huge weights": (0, with_value(WEIGHT, 1e30), r"encoder.network.0.weight holds 1e\+30"),
@@ -185,7 +228,6 @@ MODELS = {
     "a header without an input": (0, without_field("input"), "input is missing"),
     "a format that is true": (0, with_field("format", True), "has format True"),
     "deep nesting": (0, with_field("input", "nested here"), "not one of metaclust's|nested more than 16"),
-    "a selector that is not there": (1, with_field("input", "estimator", "choose", "learned"), "no learned selector"),
 }
 
 

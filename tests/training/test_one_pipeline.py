@@ -127,6 +127,8 @@ def test_weights_are_validated_by_what_users_get(monkeypatch):
     validations = len(model.run_.validations)
     assert validations == 5
     assert len(seen) == validations * plan.VALIDATION_TASKS
+    # The selector is learned when the training has ended.
+    assert {selected_by for *_, selected_by in seen} == {"bound"}
     # Before the first step on the continuous ARI the task network is not trained.
     learned = [learned for _, learned, _ in seen]
     assert learned == [False] * plan.VALIDATION_TASKS + [True] * 4 * plan.VALIDATION_TASKS

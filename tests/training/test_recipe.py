@@ -304,12 +304,17 @@ def test_without_validation_embeddings_are_known_by_their_length(unit, kind):
     assert "no categories to compare by" in model.decisions_[0]
 
 
-def test_few_categories_leave_the_choice_to_the_bound():
+def test_few_categories_leave_the_choice_to_the_selector_of_the_package():
     model = MetaClusterer(**{**SMALL, "pretrain_steps": 2}, encoder="network").fit(*directions(8, 8, 0))
     assert model.model_.choice is None
-    assert "selected by the evidence lower bound: learning to select takes 6 categories" in model.decisions_[-1]
-    with pytest.raises(ValueError, match="choose='learned': this model has not learned to choose"):
-        model.set_params(choose="learned").cluster(directions(3, 5, 1)[0])
+    assert "which comes with the package: learning to select takes 6 categories" in model.decisions_[-1]
+    rows = directions(3, 5, 1)[0]
+    assert model.cluster(rows).about["chosen by"] == "learned choice"
+    by_bound = model.set_params(choose="bound").cluster(rows)
+    assert by_bound.about["chosen by"] == "bound"
+    assert by_bound.k_probabilities == {}
+    with pytest.raises(ValueError, match="the number of clusters was selected by the bound"):
+        by_bound.k_interval()
 
 
 def test_the_papers_preset_has_none_of_it():

@@ -21,7 +21,7 @@ from metaclust._util.files import NotRegularError, open_regular, replacing
 from metaclust._util.schema import check_plain, is_whole
 
 HEADER = "metaclust"
-FORMAT = 2
+FORMAT = 3
 """What this version writes. Each change of what a file holds raises it.
 
 1: version 0.1.0. A model's settings may lack ``task_hidden`` (then the width of all networks is ``hidden``); a
@@ -29,8 +29,10 @@ FORMAT = 2
    their width.
 2: a model's settings have ``learned_start``, its description ``decisions``; embeddings of texts say whether they are
    multiplied (``scaled``).
+3: the learned selector of a model is another one (that of older files is not used), and a clustering may hold
+   ``k_probabilities`` and facts of its clusters.
 """
-READABLE = (1, 2)
+READABLE = (1, 2, 3)
 LONGEST_REASON = 600
 """Characters of an error that a message quotes."""
 

@@ -29,6 +29,7 @@ from metaclust.cli.options import (
     Version,
     comma_separated,
     example,
+    number_or_auto,
     refuse,
     resume_command,
     show,
@@ -70,7 +71,7 @@ def train(
     size: Annotated[int | None, unset("Side of the images in pixels.")] = None,
     text_as: Annotated[str | None, unset("Text features: tfidf (default), counts or embeddings.")] = None,
     embedding_model: EmbeddingModel = None,
-    max_clusters: Annotated[int, typer.Option(help="Largest number of clusters.")] = 10,
+    max_clusters: Annotated[str, typer.Option(help="Largest number of clusters, or auto.")] = "auto",
     encoder: Annotated[str, typer.Option(help="Encoder: auto, network or residual (for embeddings).")] = "auto",
     choose: Annotated[str, typer.Option(help="How to select a clustering: auto, learned or bound.")] = "auto",
     pretrain_steps: Annotated[
@@ -93,7 +94,7 @@ def train(
     reading = {"label": label, "kind": kind, "text": text_column, "columns": comma_separated(columns), "size": size}
     reading |= {"missing": missing, "on_error": "skip" if skip_broken else None, "max_bytes": max_bytes}
     settings = {
-        "max_clusters": max_clusters,
+        "max_clusters": number_or_auto(max_clusters),
         "encoder": encoder,
         "choose": choose,
         "pretrain_steps": pretrain_steps,
@@ -174,7 +175,7 @@ def cluster(
         "seed": seed,
         "progress": not quiet,
     }
-    trained = TrainedModel(model, settings, max_clusters, device, embedding_model)
+    trained = TrainedModel(model, settings, number_or_auto(max_clusters), device, embedding_model)
     sharded = {
         "workers": workers,
         "address": address,
@@ -221,7 +222,8 @@ def evaluate(
     """Score the clusters of labelled data against its categories."""
     from metaclust.cli.commands import TrainedModel, evaluate_model
 
-    trained = TrainedModel(model, {"seed": seed, "progress": not quiet}, max_clusters, device, embedding_model)
+    limit = number_or_auto(max_clusters)
+    trained = TrainedModel(model, {"seed": seed, "progress": not quiet}, limit, device, embedding_model)
     reading = {"label": label, "missing": missing, "on_error": "skip" if skip_broken else None, "max_bytes": max_bytes}
     show(evaluate_model(trained, data, reading, tasks), as_json)
 

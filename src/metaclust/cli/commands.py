@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 import torch
@@ -26,6 +26,7 @@ from metaclust.data.writers import WRITERS, write_table
 from metaclust.estimator import MetaClusterer
 from metaclust.inference.result import Clustering
 from metaclust.training.episodes import TaskSampler
+from metaclust.training.plan import TRAINED_CLUSTERS
 
 TABLE_BYTES = 30
 """Bytes of a row of a table, about: its id, cluster and confidence."""
@@ -39,7 +40,7 @@ class TrainedModel:
 
     path: Path
     settings: Mapping[str, Any]
-    max_clusters: int | None
+    max_clusters: int | Literal["auto"] | None
     device: str
     embedding_model: str | None = None
 
@@ -207,8 +208,10 @@ def cluster_data(model: TrainedModel, data: Path, reading: Mapping[str, Any], ou
         estimator, rows = model.load_with(data, reading)
         outputs.check_space(len(rows), estimator.model_.config.representation, model.path)
         result = estimator.cluster(rows, max_clusters=model.max_clusters)
-        facts: dict[str, Any] = {
-            "clusters": result.n_clusters,
+        facts: dict[str, Any] = {"clusters": result.n_clusters}
+        if result.k_probabilities:
+            facts["90% interval"] = "{} to {}".format(*result.k_interval())
+        facts |= {
             "rows": len(result),
             "sizes": result.sizes.tolist(),
             "unsure rows": int(result.unsure.sum()),
@@ -253,7 +256,7 @@ def evaluate_model(model: TrainedModel, data: Path, reading: Mapping[str, Any], 
         return {**counts, **result.scores(), **notes}
     numbers, names = rows.numbered()
     limit = estimator.max_clusters if model.max_clusters is None else model.max_clusters
-    most = min(limit, len(names))
+    most = min(TRAINED_CLUSTERS if limit == "auto" else limit, len(names))
     if most < 2:
         raise DataError(f"a task needs two or more categories: {data} has {len(names)}, and --max-clusters is {limit}")
     z = estimator.transform(rows)

@@ -6,7 +6,7 @@ import shlex
 import sys
 import warnings
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -47,7 +47,7 @@ MaxBytes = Annotated[
     int | None,
     unset("Most bytes of data to read, decompressed; by default half of the memory, and 200 times large files."),
 ]
-MaxClusters = Annotated[int | None, unset("Largest number of clusters; by default that of the model.")]
+MaxClusters = Annotated[str | None, unset("Largest number of clusters, or auto; by default that of the model.")]
 Root = Annotated[Path | None, unset("Folder of the data sets; by default METACLUST_DATA or the user's data folder.")]
 Seed = Annotated[int | None, unset("Random seed.")]
 Device = Annotated[str, typer.Option(help="Device: auto, cpu, cuda or mps.")]
@@ -57,6 +57,20 @@ Quiet = Annotated[
 ]
 Version = Annotated[bool, typer.Option("--version", callback=show_version, is_eager=True, help="Print the version.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+
+
+def number_or_auto(words: str | None) -> int | Literal["auto"] | None:
+    """Return the value of --max-clusters.
+
+    >>> number_or_auto("12"), number_or_auto("auto"), number_or_auto(None)
+    (12, 'auto', None)
+    """
+    if words is None or words == "auto":
+        return words  # type: ignore[return-value]
+    try:
+        return int(words)
+    except ValueError:
+        raise ValueError(f"--max-clusters {words}: it must be a whole number of 1 or more, or auto") from None
 
 
 def comma_separated(names: str | None) -> list[str] | None:

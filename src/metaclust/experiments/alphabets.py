@@ -88,7 +88,7 @@ def alphabets(
             if (alphabet, method) in done:
                 continue
             if method == "metaclust":
-                labels = model.cluster(new.X[rows], max_clusters=MOST_AT_ONCE).labels
+                labels = model.cluster(new.X[rows]).labels
             else:
                 labels = ON_REPRESENTATIONS[method](z, true, MOST_AT_ONCE)
             counted = {"found": len(np.unique(labels)), "true": true}

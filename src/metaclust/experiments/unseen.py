@@ -138,7 +138,9 @@ def run(
             started = time.perf_counter()
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", DataWarning)
-                found = [model.cluster(data.take(task.rows), max_clusters=most).labels for task in tasks]
+                # The bound needs a limit; the learned selector is given none.
+                limit = "auto" if choose == "auto" and changes.get("preset") != "paper" else most
+                found = [model.cluster(data.take(task.rows), max_clusters=limit).labels for task in tasks]
         else:
             found = [COMPARED[method](data.vectors[task.rows], task.n_categories, most) for task in tasks]
         seconds = time.perf_counter() - started
@@ -204,7 +206,8 @@ def probability(by_method: dict[str, dict[int, dict[str, Any]]]) -> str:
     best = max(others.values(), key=lambda records: float(np.mean([record["ari"] for record in records.values()])))
     splits = sorted(set(ours) & set(best))
     first, second = (np.concatenate([records[split]["ari_of_tasks"] for split in splits]) for records in (ours, best))
-    if len(first) < 2:
+    # Without any variation there is nothing to test.
+    if len(first) < 2 or np.ptp(first - second) < 1e-9:
         return ""
     p = float(stats.ttest_rel(first, second).pvalue)
     return "< 0.001" if p < 0.001 else f"{p:.3f}"

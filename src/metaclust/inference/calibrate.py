@@ -6,40 +6,66 @@ the encoder has not seen: a held-out set, or each fold of the categories with an
 
 from __future__ import annotations
 
+import copy
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from scipy.special import softmax
 
-from metaclust.inference.features import adjusted_rand_indices
+from metaclust.inference.confidence import cluster_facts, right_rows, row_features
+from metaclust.inference.features import adjusted_rand_indices, describe, evidence_of, merge_probabilities
 from metaclust.inference.initialise import candidate_numbers
-from metaclust.inference.pipeline import Search, pipeline_for
-from metaclust.inference.select import features_of
-from metaclust.inference.stages import Sample
-from metaclust.inference.train_selector import Example, fit_selector
+from metaclust.inference.numbers import NumberExample, fit_numbers
+from metaclust.inference.pipeline import learned_pipeline
+from metaclust.inference.select import LearnedSelector
+from metaclust.inference.stages import Candidate, Sample, in_order
+from metaclust.inference.train_selector import (
+    Example,
+    MergeExample,
+    RowExample,
+    fit_confidence,
+    fit_merges,
+    fit_scores,
+)
+from metaclust.mixture.components import Components
 from metaclust.model.clustering_model import ClusteringModel
 from metaclust.model.selector import SelectorNetwork
 
+FOLDS = 3
+"""Parts of the tasks, where all have the same categories."""
 PRIOR_ROWS = 100
 """The expected variance counts as this many rows of a cluster: categories of one kind have similar variances, and with
 many columns a mixture mistakes chance for a small variance."""
-CHOICE_TASKS = 250
+CHOICE_TASKS = 300
 """The number of tasks from which the selector is learned."""
 MOST_ROWS = 1200
-MOST_CATEGORIES = 60
-"""The limits of such a task."""
-EVEN, UNEVEN = 0.6, 0.2
-"""The shares of tasks whose categories have equal sizes, and similar sizes; in the others one may have forty times as
-many rows as another. Even tasks teach more: in the others a few large categories determine the ARI."""
+"""About the most rows of such a task."""
+MOST_CATEGORIES = 100
+LARGEST_SIZE, SMALLEST_SIZE = 300, 5
+"""The limits of such a task, and of the sizes of its categories."""
+LARGE, TIMES = 0.06, 3
+"""The share of tasks that may have several times as many rows, and categories that are as much larger again."""
+ALONE = 0.08
+"""The share of tasks with one category."""
+EVEN, SIMILAR, UNEVEN = 0.4, 0.2, 0.2
+"""The shares of tasks whose categories have equal sizes, sizes within a factor of three of each other, and sizes from
+the smallest to the largest; in the others the largest is followed by ever smaller ones, as in Zipf's law."""
 ALIKE = 0.3
 """The share of tasks with neighbouring categories, like the letters of one alphabet."""
+JUNK, LEAST_JUNK, MOST_JUNK = 0.3, 0.01, 0.12
+"""The share of tasks with rows that belong to no category of the task, and the shares of such rows."""
 OTHER = 0.25
 """The share of tasks that are altered to differ from those of the known categories: see :func:`other_task`."""
 NEARER, LARGER = 0.4, 0.35
 """In these tasks: the smallest factor on the distances between categories, and the standard deviation of the log
 scale."""
+FURTHER_ROWS = 60
+"""Rows of a task that are assigned to clusters found without them: some of its categories, some of others."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,55 +109,192 @@ def calibrated_prior(parts: Sequence[Unseen], prior_rows: float = PRIOR_ROWS) ->
     return {"mean_precision": 1 / max(float(np.mean(between)), 1e-12), "shape": shape, "rate": shape * variance}
 
 
+@dataclass(frozen=True, eq=False)
+class Pile:
+    """A task of unseen categories."""
+
+    part: Unseen
+    sample: Sample
+    y: NDArray[np.int64]
+    """The category of each row; -1 for junk."""
+    further: NDArray[np.float64]
+    """Other rows, some of them of other categories."""
+    further_y: NDArray[np.int64]
+
+
 def learn_selector(
     parts: Sequence[Unseen],
     *,
-    effective_rows: float | None,
     tasks: int = CHOICE_TASKS,
     seed: int = 0,
     advance: Callable[[], object] = lambda: None,
+    start: SelectorNetwork | None = None,
 ) -> SelectorNetwork:
-    """Train a selector on tasks of unseen categories, calling ``advance`` after each task."""
-    examples = []
-    for number in range(tasks):
-        generator = np.random.default_rng([seed, 0xC401CE, number])
-        part = parts[number % len(parts)]
-        sample, y = draw_task(part, generator)
-        if generator.random() < OTHER:
-            sample = Sample(other_task(sample.z, y, generator), sample.mean)
-        examples.append(example_of(part.model, sample, y, effective_rows, number))
+    """Train a selector on tasks of unseen categories, calling ``advance`` after each task.
+
+    The networks of ``start`` are trained further; by default new ones are trained. How sure the answer is, is learned
+    from tasks whose scores come from a network that was trained on other tasks.
+    """
+    fresh = start is None
+    with torch.random.fork_rng([]):
+        torch.manual_seed(seed)
+        network = SelectorNetwork() if start is None else copy.deepcopy(start).cpu()
+    piles = [drawn_pile(parts[number % len(parts)], seed, number) for number in range(tasks)]
+    fit_merges(network.merges, [merges_of(pile) for pile in piles], seed=seed, fresh=fresh)
+    compared = []
+    for number, pile in enumerate(piles):
+        compared.append(compared_pile(network, pile, number))
         advance()
-    return fit_selector(examples, seed=seed)
+    # The tasks of a part go together: their categories are the same.
+    fold = np.arange(tasks) % (len(parts) if len(parts) > 1 else FOLDS)
+    numbers: list[NumberExample] = []
+    rows: list[RowExample] = []
+    for part in np.unique(fold):
+        others = [one.example for one, at in zip(compared, fold, strict=True) if at != part]
+        judge = copy.deepcopy(network)
+        fit_scores(judge.scores, others or [one.example for one in compared], seed=seed, fresh=fresh)
+        own = [(pile, one) for pile, one, at in zip(piles, compared, fold, strict=True) if at == part]
+        for pile, one in own:
+            scores = judge.scores.outputs(one.example.features)
+            numbers.append(NumberExample(scores, one.clusters, one.true))
+            rows += judged_rows(network, pile, one, scores)
+    fit_scores(network.scores, [one.example for one in compared], seed=seed, fresh=fresh)
+    found = fit_numbers(numbers)
+    network.number.copy_(torch.tensor([math.log(found.temperature), found.shift, math.log(found.deviation)]))
+    fit_confidence(network.confidence, rows, seed=seed, fresh=fresh)
+    return network.eval()
 
 
-def draw_task(part: Unseen, generator: np.random.Generator) -> tuple[Sample, NDArray[np.int64]]:
-    """Draw a task with few or many categories of equal or different sizes; return its rows and their categories."""
+def drawn_pile(part: Unseen, seed: int, number: int) -> Pile:
+    """Draw a task of unseen categories."""
+    generator = np.random.default_rng([seed, 0xC401CE, number])
+    index, y = draw_task(part, generator)
+    sample = Sample.of(part.z[index])
+    rest = np.setdiff1d(np.arange(len(part.y)), index)
+    place = generator.choice(rest, min(len(rest), FURTHER_ROWS), replace=False)
+    own = np.isin(part.y[place], np.unique(y[y >= 0]))
+    # As many rows of other categories as of those of the task, where there are enough.
+    few = np.concatenate([np.flatnonzero(own)[: FURTHER_ROWS // 2], np.flatnonzero(~own)[: FURTHER_ROWS // 2]])
+    further, further_y = part.z[place[few]] - sample.mean, part.y[place[few]]
+    if generator.random() < OTHER:
+        sample = Sample(other_task(sample.z, np.where(y < 0, -1 - np.arange(len(y)), y), generator), sample.mean)
+        further, further_y = further[:0], further_y[:0]
+    return Pile(part, sample, y, further, further_y)
+
+
+def draw_task(
+    part: Unseen, generator: np.random.Generator, junk: float = JUNK
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Draw a task with few or many categories of equal or different sizes, and perhaps junk.
+
+    Return the rows and their categories, -1 for junk.
+    """
     categories, centres = part.centres
     most = min(len(categories), MOST_CATEGORIES)
     number = 1
-    if most > 1 and generator.random() > 0.03:
-        # Half are log-uniform: as many tasks have 2 to 4 categories as 15 to 30.
-        log_uniform = int(np.exp(generator.uniform(np.log(2), np.log(most + 1))))
-        number = log_uniform if generator.random() < 0.5 else int(generator.integers(2, most, endpoint=True))
-    largest = min(200, max(6, MOST_ROWS // number))
-    kind = generator.random()
-    if kind < EVEN + UNEVEN:
-        # Equal sizes, or sizes within a factor of three of each other.
-        factor = 1 if kind < EVEN else 3**0.5
-        log_size = generator.uniform(np.log(5), np.log(largest))
-        size = np.exp(log_size + generator.uniform(-np.log(factor), np.log(factor), number)).clip(5)
-    else:
-        size = np.exp(generator.uniform(np.log(5), np.log(largest), number))
+    if most > 1 and generator.random() > ALONE:
+        # Log-uniform: as many tasks have 2 to 4 categories as 15 to 30.
+        number = min(most, int(np.exp(generator.uniform(np.log(2), np.log(most + 1)))))
+    chosen = categories
     if generator.random() < ALIKE:
         first = centres[generator.integers(len(categories))]
-        nearest = np.argsort(np.square(centres - first).sum(1))[: 2 * number]
-        categories = categories[nearest]
-    chosen = []
-    for category, rows in zip(generator.permutation(categories)[:number], size, strict=True):
+        nearest = np.argsort(np.square(centres - first).sum(1))[: max(2 * number, 3)]
+        chosen = categories[nearest]
+    chosen = generator.permutation(chosen)[:number]
+    rows = []
+    for category, size in zip(chosen, draw_sizes(number, generator), strict=True):
         members = np.flatnonzero(part.y == category)
-        chosen.append(generator.choice(members, min(len(members), int(rows)), replace=False))
-    index = np.concatenate(chosen)
-    return Sample.of(part.z[index]), part.y[index]
+        rows.append(generator.choice(members, min(len(members), int(size)), replace=False))
+    index = np.concatenate(rows)
+    y = part.y[index]
+    if generator.random() < junk:
+        share = np.exp(generator.uniform(np.log(LEAST_JUNK), np.log(MOST_JUNK)))
+        others = generator.permutation(np.flatnonzero(~np.isin(part.y, chosen)))
+        # One row of each of other categories: two would be a cluster.
+        _, first_of = np.unique(part.y[others], return_index=True)
+        added = others[np.sort(first_of)][: int(share * len(index))]
+        index, y = np.concatenate([index, added]), np.concatenate([y, np.full(len(added), -1)])
+    return index, y
+
+
+def draw_sizes(number: int, generator: np.random.Generator) -> NDArray[np.float64]:
+    """Draw the numbers of rows of the categories of a task."""
+    times = TIMES if generator.random() < LARGE else 1
+    most_rows, largest_size = times * MOST_ROWS, times**2 * LARGEST_SIZE
+    largest = min(largest_size, max(SMALLEST_SIZE + 1, most_rows // number))
+    log_smallest, log_largest = np.log(SMALLEST_SIZE), np.log(largest)
+    kind = generator.random()
+    if kind < EVEN + SIMILAR:
+        factor = 1 if kind < EVEN else 3**0.5
+        size = np.exp(generator.uniform(log_smallest, log_largest))
+        sizes = size * factor ** generator.uniform(-1, 1, number)
+    elif kind < EVEN + SIMILAR + UNEVEN:
+        sizes = np.exp(generator.uniform(log_smallest, log_largest, number))
+    else:
+        first = np.exp(generator.uniform(np.log(6 * SMALLEST_SIZE), np.log(largest_size)))
+        sizes = first / np.arange(1, number + 1) ** generator.uniform(0.5, 1.2)
+    total = np.maximum(sizes, SMALLEST_SIZE).sum()
+    least = SMALLEST_SIZE if number > 1 else 3 * SMALLEST_SIZE
+    drawn: NDArray[np.float64] = np.maximum(sizes * min(1, 1.3 * most_rows / total), least)
+    return drawn
+
+
+def merges_of(pile: Pile) -> MergeExample:
+    """Return the merges of a task, and the share of pairs of each that are of one category."""
+    evidence = evidence_of(pile.part.model, pile.sample)
+    known = pile.y >= 0
+    categories = np.unique(pile.y[known])
+    # Junk has labels of its own: it goes with nothing.
+    labels = np.where(known, np.searchsorted(categories, pile.y), len(categories) + np.cumsum(~known) - 1)
+    share = [tree.pairs_within(labels) / tree.pairs for tree in evidence.trees]
+    pairs = [tree.pairs for tree in evidence.trees]
+    return MergeExample(np.concatenate(evidence.merges), np.concatenate(share), np.concatenate(pairs))
+
+
+@dataclass(frozen=True)
+class Compared:
+    """The candidates of a task, compared with its categories."""
+
+    example: Example
+    candidates: list[Candidate]
+    true: int
+
+    @property
+    def clusters(self) -> list[int]:
+        return [candidate.clusters for candidate in self.candidates]
+
+
+def compared_pile(network: SelectorNetwork, pile: Pile, seed: int) -> Compared:
+    """Return the candidates of a task with their features and ARI."""
+    model, sample = pile.part.model, pile.sample
+    pipeline = learned_pipeline(model, LearnedSelector(network))
+    candidates = pipeline.candidates(model, sample, [len(sample)], seed)
+    evidence = evidence_of(model, sample)
+    features = describe(evidence, merge_probabilities(evidence, network), [each.labels for each in candidates])
+    known = pile.y >= 0
+    reached = aris(pile.y[known], [in_order(candidate.labels[known]) for candidate in candidates])
+    return Compared(Example(features, reached), candidates, len(np.unique(pile.y[known])))
+
+
+def judged_rows(
+    network: SelectorNetwork, pile: Pile, compared: Compared, scores: NDArray[np.float64]
+) -> list[RowExample]:
+    """Return the rows of a task in the clusters that were selected, and further rows, right or wrong."""
+    model, sample = pile.part.model, pile.sample
+    components = Components.of(compared.candidates[int(scores.argmax())].posterior)
+    evidence = evidence_of(model, sample)
+    probabilities = merge_probabilities(evidence, network)
+    placed = components.placed(sample.z)
+    labels = [candidate.labels for candidate in compared.candidates]
+    clusters = len(components.weights)
+    facts = cluster_facts(evidence, probabilities, placed, clusters, labels, softmax(scores))
+    right, matched = right_rows(placed.labels, pile.y, clusters)
+    found = [RowExample(row_features(placed, facts, evidence.expected, False), right.astype(np.float64))]
+    if len(pile.further):
+        further = components.placed(pile.further)
+        features = row_features(further, facts, evidence.expected, True)
+        found.append(RowExample(features, (matched[further.labels] == pile.further_y).astype(np.float64)))
+    return found
 
 
 def other_task(z: NDArray[np.float64], y: NDArray[np.int64], generator: np.random.Generator) -> NDArray[np.float64]:
@@ -150,16 +313,6 @@ def other_task(z: NDArray[np.float64], y: NDArray[np.int64], generator: np.rando
 def likely_numbers(y: NDArray[np.int64]) -> list[int]:
     """Return the numbers of clusters to try in a task, which may exceed its number of categories."""
     return candidate_numbers(min(len(y), max(10, round(1.5 * len(np.unique(y))) + 2)))
-
-
-def example_of(
-    model: ClusteringModel, sample: Sample, y: NDArray[np.int64], effective_rows: float | None, seed: int
-) -> Example:
-    """Return the features and the ARI of each candidate of a task."""
-    numbers = likely_numbers(y)
-    pipeline = pipeline_for(model, Search(numbers[-1], effective_rows=effective_rows, choose="bound"))
-    candidates = pipeline.candidates(model, sample, numbers, seed)
-    return Example(features_of(model, sample, candidates), aris(y, [candidate.labels for candidate in candidates]))
 
 
 def aris(y: NDArray[np.int64], clusterings: Sequence[NDArray[np.int64]]) -> NDArray[np.float64]:

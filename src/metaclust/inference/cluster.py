@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.special import softmax
 from torch import Tensor
 
 from metaclust.data.inputs import canonical_order
@@ -19,10 +20,13 @@ from metaclust.data.rows import DataError, DataWarning
 from metaclust.data.sparse import SparseRows
 from metaclust.data.streams import ArrayStream
 from metaclust.data.survey import Moments, Survey
-from metaclust.inference.pipeline import Search, Selection, pipeline_for
+from metaclust.inference.confidence import Confidence, cluster_facts
+from metaclust.inference.features import evidence_of, merge_probabilities
+from metaclust.inference.pipeline import Pipeline, Search, Selection, pipeline_for
 from metaclust.inference.refine import STEPS
 from metaclust.inference.result import Start
-from metaclust.inference.stages import Candidate, Floats
+from metaclust.inference.select import LearnedSelector
+from metaclust.inference.stages import Candidate, Floats, Sample
 from metaclust.mixture.blocks import Map
 from metaclust.mixture.components import Components
 from metaclust.mixture.fit import BlockRefinement, PosteriorStart, fit_mixture
@@ -34,8 +38,12 @@ from metaclust.mixture.step import score_weights
 from metaclust.mixture.streaming import BlockMixture
 from metaclust.model.clustering_model import ClusteringModel
 
-SAMPLE_ROWS = 5000
+SAMPLE_ROWS = 4000
 """The most rows among which candidates are compared."""
+MANY_ROWS = 12_000
+"""The same, where there are many clusters."""
+ROWS_OF_A_CLUSTER = 25
+"""Where a sample has fewer rows of a cluster, on average, a larger one is drawn."""
 
 Counter = Callable[[Components], tuple[NDArray[np.int64], NDArray[np.int64]]]
 """Goes through the rows: the size of each cluster and its first row, see :func:`sizes_of`."""
@@ -51,8 +59,16 @@ class Found:
     weight: float
     """How much each row counted when candidates were compared."""
     selected_by: str
+    k_probabilities: dict[int, float] = field(default_factory=dict)
+    """The probability of each number of clusters; empty where the bound selects."""
+    confidence: Confidence | None = None
+    """What assigns rows with a calibrated confidence; None where the bound selects."""
     passes: int = 0
     """How many passes over all rows the inference took, beyond the sample."""
+
+    def assigned(self, z: NDArray[np.float32]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Return the cluster and the confidence of each row."""
+        return (self.confidence or self.components).assigned(z)
 
 
 @dataclass(frozen=True)
@@ -93,18 +109,23 @@ def find_clusters(
     first, and their rows go where they are next most probable.
     """
     hooks = hooks or Hooks()
-    state = hooks.state
-    if state is None:
-        state = FitState(rows.survey(SAMPLE_ROWS, search.seed))
-        hooks.save(state)
-    seen = state.survey
-    drawn = np.repeat(seen.sample.numpy(), seen.sample_weights.long().numpy(), axis=0)
+    state = hooks.state or FitState(rows.survey(SAMPLE_ROWS, search.seed))
     pipeline = pipeline_for(model, search)
-    if len(drawn) < seen.rows or not isinstance(rows, MemoryRows):
-        drawn = drawn[canonical_order(drawn.astype(np.float32))]
-    sample = pipeline.sample(drawn, seen.mean.double().numpy())
-    hooks.phase("select")
-    selection = pipeline(model, sample, search.max_clusters, search.seed, hooks.advance)
+    if hooks.state is None:
+        hooks.save(state)
+    for larger in (MANY_ROWS, None):
+        seen = state.survey
+        drawn = np.repeat(seen.sample.numpy(), seen.sample_weights.long().numpy(), axis=0)
+        if len(drawn) < seen.rows or not isinstance(rows, MemoryRows):
+            drawn = drawn[canonical_order(drawn.astype(np.float32))]
+        sample = pipeline.sample(drawn, seen.mean.double().numpy())
+        hooks.phase("select")
+        selection = pipeline(model, sample, search.limit(model), search.seed, hooks.advance)
+        few = selection.best.clusters * ROWS_OF_A_CLUSTER > len(sample)
+        if not few or larger is None or len(sample) >= min(larger, seen.rows):
+            break
+        state = FitState(rows.survey(larger, search.seed))
+        hooks.save(state)
     best = selection.best
     components, bound, weight, passes = Components.of(best.posterior), best.bound, best.weight, 0
     if len(sample) < seen.rows and best.posterior.sticks is not None:
@@ -115,7 +136,32 @@ def find_clusters(
     check_components(components, bound, rows.name)
     hooks.phase("sizes")
     components = by_size(components, search.min_cluster_size, count)
-    return Found(components, bound, starts_of(selection, pipeline.select.name), weight, pipeline.select.name, passes)
+    numbers, confidence = certainty(model, pipeline, sample, selection, components)
+    name = pipeline.select.name
+    starts = starts_of(selection, name)
+    return Found(components, bound, starts, weight, name, numbers, confidence, passes)
+
+
+def certainty(
+    model: ClusteringModel, pipeline: Pipeline, sample: Sample, selection: Selection, components: Components
+) -> tuple[dict[int, float], Confidence | None]:
+    """Return the probabilities of numbers of clusters, and what assigns rows with a calibrated confidence."""
+    select = pipeline.select
+    if not isinstance(select, LearnedSelector):
+        return {}, None
+    labels = [candidate.labels for candidate in selection.candidates]
+    numbers = [candidate.clusters for candidate in selection.candidates]
+    evidence = evidence_of(model, sample)
+    facts = cluster_facts(
+        evidence,
+        merge_probabilities(evidence, select.network),
+        components.placed(sample.z + sample.mean),
+        len(components.weights),
+        labels,
+        softmax(selection.scores / select.numbers.temperature),
+    )
+    found = select.numbers.probabilities(selection.scores, numbers, len(sample))
+    return found, Confidence(components, facts, select.network, model.expected_variance)
 
 
 def starts_of(selection: Selection, selected_by: str) -> tuple[Start, ...]:
@@ -174,7 +220,7 @@ def cluster_array(
     Rows are taken in an order that depends on the rows alone: the clusters do not depend on the order they come in.
     """
     found = cluster_in_order(model, z[canonical_order(z)], search, advance)
-    return found, *found.components.assigned(z)
+    return found, *found.assigned(z)
 
 
 def cluster_in_order(
@@ -208,10 +254,10 @@ def by_size(components: Components, least: int, count: Counter) -> Components:
         components = components.take(np.delete(kept, sizes[kept].argmin()))
 
 
-def warn_if_all_are_used(found: int, limit: int, rows: int) -> None:
-    if found == limit < rows:
+def warn_if_all_are_used(found: int, limit: int | None, rows: int) -> None:
+    if limit is not None and found == limit < rows:
         warnings.warn(
-            f"all {limit} clusters are in use, so there may be more: pass a larger max_clusters",
+            f"all {limit} clusters are in use, so there may be more: pass a larger max_clusters, or 'auto'",
             DataWarning,
             stacklevel=3,
         )

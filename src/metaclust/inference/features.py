@@ -1,165 +1,320 @@
 """The dimensionless features of candidate clusterings from which the learned selector chooses.
 
-They hardly depend on the number of rows or clusters: the variance of clusters relative to that of training categories,
-the distance between neighbours, whether a cluster resembles two, the balance of sizes, the agreement of candidates.
+They do not depend on which other candidates there are, so that the answer does not depend on how many are tried: the
+variance of clusters relative to that of training categories, the distance between neighbours, whether a cluster
+resembles two, the balance of sizes, the pairs that are expected to be of one category, and how these change towards
+fewer and more clusters.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
-import torch
-from scipy.spatial.distance import cdist
-from torch.nn import functional
 
-from metaclust.inference.stages import Floats, Labels
+from metaclust.inference.merges import TINY, merge_features, neighbours
+from metaclust.inference.stages import Floats, Labels, Sample
+from metaclust.inference.trees import MergeTree, PairEvidence, merge_trees, pair_evidence
+from metaclust.model.clustering_model import ClusteringModel
+from metaclust.model.selector import CONTEXT, FEATURES, RATIOS, SHAPE_FEATURES, TREES, SelectorNetwork
 
-SILHOUETTE_ROWS = 1000
-"""The silhouette compares all pairs of rows; with more rows than this, those of a sample."""
-TINY = 1e-9
+AXIS_ROWS = 5.0
+"""As how many rows an even variance counts along the axis to the nearest cluster."""
+SPLIT_ROWS = 6
+"""The fewest rows of a cluster that may resemble two."""
+POWER_ROUNDS = 6
+STEP = 1.5
+"""The ratio of the numbers of clusters at which the change of features is known."""
+FEWEST_ROWS = 3
+"""With fewer rows a cluster, on average, clusters are not looked for."""
 
 
-def describe(
-    z: Floats, candidates: Sequence[Labels], expected: float, bounds: Sequence[float], seed: int = 0
-) -> Floats:
-    """Return the features of each candidate, and their differences from the maximum over the candidates.
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """What the rows of a sample say of merges, whichever clusters are compared."""
 
-    The shape is (candidates, 2 * features). ``expected`` is the expected variance of a category, summed over the
-    columns of ``z``; ``bounds`` are the evidence lower bounds per effective row.
+    z: Floats
+    """Rows around their mean."""
+    expected: float
+    """The expected variance of a category, summed over the columns."""
+
+    @cached_property
+    def trees(self) -> tuple[MergeTree, ...]:
+        return merge_trees(self.z, TREES)
+
+    @cached_property
+    def near(self) -> tuple[Labels, Floats]:
+        """The nearest neighbours of each row, and their squared distances."""
+        return neighbours(self.z)
+
+    @cached_property
+    def total(self) -> float:
+        """The variance of all rows, summed over the columns."""
+        return max(float(np.square(self.z).sum()) / max(1, len(self.z) - 1), TINY * self.expected)
+
+    @cached_property
+    def merges(self) -> tuple[Floats, ...]:
+        """The features of the merges of each tree; the last says which tree it is."""
+        found = []
+        for number, tree in enumerate(self.trees):
+            features = merge_features(self.z, tree, *self.near, self.expected)
+            found.append(np.column_stack([features, np.full(len(features), float(number))]))
+        return tuple(found)
+
+    @cached_property
+    def most_clusters(self) -> int:
+        """The largest number of clusters that is looked for."""
+        return max(1, len(self.z) // FEWEST_ROWS)
+
+    @cached_property
+    def curve(self) -> tuple[Floats, Floats]:
+        """The log numbers of clusters of some cuts of Ward's tree, in order, and their features."""
+        numbers = [1]
+        while numbers[-1] < self.most_clusters:
+            numbers.append(min(self.most_clusters, max(numbers[-1] + 1, round(numbers[-1] * STEP))))
+        features = [shape_features(self, self.trees[0].cut(number)) for number in numbers]
+        return np.log(numbers), np.stack(features)[:, [SHAPE_FEATURES.index(name) for name in CONTEXT]]
+
+
+def evidence_of(model: ClusteringModel, sample: Sample) -> Evidence:
+    """Return the evidence of a sample, made once."""
+    expected = model.expected_variance
+    if ("evidence", expected) not in sample.memo:
+        sample.memo["evidence", expected] = Evidence(sample.z, expected)
+    found: Evidence = sample.memo["evidence", expected]
+    return found
+
+
+def describe(evidence: Evidence, probabilities: Sequence[Floats], candidates: Sequence[Labels]) -> Floats:
+    """Return (candidates, features), in the order of :data:`metaclust.model.selector.FEATURES`.
+
+    Parameters
+    ----------
+    evidence : Evidence
+    probabilities : sequence of ndarray
+        For each tree, the probability that a pair brought together by each merge is of one category.
+    candidates : sequence of ndarray of shape (rows,)
+        Partitions, with labels from 0 on.
     """
-    generator = np.random.default_rng([seed, len(z)])
-    sample = np.arange(len(z))
-    if len(z) > SILHOUETTE_ROWS:
-        sample = np.sort(generator.choice(len(z), SILHOUETTE_ROWS, replace=False))
-    distances = cdist(z[sample], z[sample])
-    np.fill_diagonal(distances, 0)
-    dense = [np.unique(labels, return_inverse=True)[1] for labels in candidates]
-    n_clusters = np.array([labels.max() + 1 for labels in dense])
-    individual = np.stack([individual_features(z, labels, distances, sample, expected) for labels in dense])
-    bound_gap = np.asarray(bounds) - max(bounds)
-    relative = relative_features(dense, n_clusters, individual[:, 0])
-    features = np.column_stack([individual, relative, bound_gap])
-    return np.column_stack([features, features - features.max(0)])
-
-
-def individual_features(z: Floats, labels: Labels, distances: Floats, sample: Labels, expected: float) -> Floats:
-    """Return the features of one clustering that do not depend on the other candidates."""
-    rows, clusters = len(z), int(labels.max()) + 1
-    size = np.bincount(labels).astype(np.float64)
-    member = functional.one_hot(torch.from_numpy(labels), clusters).double().numpy()
-    centre = (member.T @ z) / size[:, None]
-    residual = z - centre[labels]
-    squared_distance = np.square(residual).sum(1)
-    variance = (member.T @ squared_distance) / np.maximum(size - 1, 1)
-    within = squared_distance.sum() / max(1, rows - clusters)
-    total = np.square(z - z.mean(0)).sum() / max(1, rows - 1)
-    log_variances = np.log(
-        np.array([within / (total + TINY), *(np.array([within, variance.max(), variance.min()]) / expected)]) + 1e-6
+    shape = np.stack([shape_features(evidence, labels) for labels in candidates])
+    pairs = [pairs_of(evidence, probabilities, labels) for labels in candidates]
+    stated = np.array(
+        [
+            [v for one in both for v in (one.expected_ari, one.precision, one.recall, one.relative_pairs)]
+            for both in pairs
+        ]
     )
-    silhouettes, gaps, centre_silhouette = np.zeros(4), np.zeros(2), 0.0
-    seen = np.unique(labels[sample])
-    if 2 <= len(seen) < len(sample):
-        values = silhouette(distances, member[sample][:, seen])
-        by_cluster = (member[sample][:, seen].T @ values) / member[sample][:, seen].sum(0)
-        silhouettes = np.array([values.mean(), by_cluster.min(), np.median(by_cluster), (values < 0).mean()])
-    if clusters > 1:
-        gaps = np.log(nearest_gaps(centre, residual, member, size) + 1e-6)
-        gaps = np.array([gaps.min(), gaps.mean()])
-        to_centre = cdist(z, centre)
-        own = to_centre[np.arange(rows), labels]
-        to_centre[np.arange(rows), labels] = np.inf
-        other = to_centre.min(1)
-        centre_silhouette = float(((other - own) / (np.maximum(own, other) + TINY)).mean())
-    log_share, kurtosis = first_axes(residual, labels, size, variance)
-    proportion = size / rows
-    balance = -(proportion * np.log(proportion)).sum() - np.log(clusters)
+    reached = np.array([mean_ari(both) for both in pairs])
+    numbers, curve = evidence.curve
+    own = shape[:, [SHAPE_FEATURES.index(name) for name in CONTEXT]]
+    at = np.clip(shape[:, :1] + np.log(RATIOS), numbers[0], numbers[-1])
+    context = [
+        np.interp(at[:, ratio], numbers, curve[:, column]) - own[:, column]
+        for ratio in range(len(RATIOS))
+        for column in range(len(CONTEXT))
+    ]
+    features = np.column_stack([shape, stated, reached - reached.max(), *context])
+    if features.shape[1] != len(FEATURES):
+        raise AssertionError(f"{features.shape[1]} features, but {len(FEATURES)} names")
+    return features
+
+
+def merge_probabilities(evidence: Evidence, network: SelectorNetwork) -> tuple[Floats, ...]:
+    """Return, for each tree, the probability that a pair brought together by each merge is of one category."""
+    return tuple(network.merge_probabilities(features) for features in evidence.merges)
+
+
+def pairs_of(evidence: Evidence, probabilities: Sequence[Floats], labels: Labels) -> list[PairEvidence]:
+    """Compare a partition with the pairs that are expected to be of one category, by each tree."""
+    both = zip(evidence.trees, probabilities, strict=True)
+    return [pair_evidence(tree, probability, labels) for tree, probability in both]
+
+
+def mean_ari(pairs: Sequence[PairEvidence]) -> float:
+    """Return the adjusted Rand index that is expected, in the mean over the trees."""
+    return float(np.mean([one.expected_ari for one in pairs]))
+
+
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """The rows of a sample in the order of their clusters."""
+
+    rows: Floats
+    """Sorted by cluster."""
+    labels: Labels
+    """Of the sorted rows."""
+    order: Labels
+    size: Floats
+    start: Labels
+    centre: Floats
+
+    @classmethod
+    def of(cls, z: Floats, labels: Labels) -> Groups:
+        size = np.bincount(labels)
+        order = np.argsort(labels, kind="stable")
+        start = np.concatenate(([0], np.cumsum(size)[:-1]))
+        rows = z[order]
+        return cls(
+            rows, labels[order], order, size.astype(np.float64), start, np.add.reduceat(rows, start) / size[:, None]
+        )
+
+    def sums(self, values: Floats) -> Floats:
+        """Add up values of the sorted rows in each cluster."""
+        found: Floats = np.add.reduceat(values, self.start)
+        return found
+
+    def mean(self, values: Floats) -> float:
+        """Return the mean over rows of values of clusters."""
+        return float(values @ self.size / self.size.sum())
+
+    def quantiles(self, values: Floats, *shares: float) -> Floats:
+        """Return quantiles over rows of values of clusters."""
+        order = np.argsort(values, kind="stable")
+        reached = np.cumsum(self.size[order])
+        place = np.searchsorted(reached, np.asarray(shares) * reached[-1])
+        found: Floats = values[order][np.minimum(place, len(values) - 1)]
+        return found
+
+
+def shape_features(evidence: Evidence, labels: Labels) -> Floats:
+    """Return the features of one partition in the order of ``SHAPE_FEATURES``."""
+    groups = Groups.of(evidence.z, labels)
+    rows, clusters = len(labels), len(groups.size)
+    rest = groups.rows - groups.centre[groups.labels]
+    squared = np.square(rest).sum(1)
+    squares = groups.sums(squared)
+    within = max(float(squares.sum()) / max(1, rows - clusters), TINY * evidence.expected)
+    variance = (squares + within) / groups.size
+    share = groups.size / rows
     return np.array(
         [
-            *log_variances,
-            *silhouettes,
-            centre_silhouette,
-            *gaps,
-            log_share.max(),
-            log_share.mean(),
-            kurtosis.min(),
-            kurtosis.mean(),
-            balance,
-            np.log(proportion.min() * clusters),
             np.log(clusters),
+            np.log(rows),
+            np.log(rows / clusters),
+            np.log(within / evidence.total + 1e-6),
+            np.log(within / evidence.expected + 1e-6),
+            *np.log(groups.quantiles(variance, 0.1, 0.5, 0.9) / evidence.expected + 1e-6),
+            *silhouette_features(groups, squared),
+            *gap_features(groups, rest, within),
+            *neighbour_features(evidence.near[0], labels, groups),
+            -(share * np.log(share)).sum() - np.log(clusters),
+            np.log(groups.size.min()),
+            groups.size[groups.size < 5].sum() / rows,
+            groups.size[groups.size < 2].sum() / rows,
+            *split_features(evidence.near[0], labels, groups, rest, squares),
         ]
     )
 
 
-def silhouette(distances: Floats, member: Floats) -> Floats:
-    """Return the silhouette of each row, as :func:`sklearn.metrics.silhouette_samples`, from shared distances."""
-    size, rows = member.sum(0), np.arange(len(member))
-    own = member.argmax(1)
-    sums = distances @ member
-    inside = sums[rows, own] / np.maximum(size[own] - 1, 1)
-    mean = sums / size
-    mean[rows, own] = np.inf
-    outside = mean.min(1)
-    value: Floats = (outside - inside) / np.maximum(np.maximum(inside, outside), TINY)
-    return np.where(size[own] > 1, value, 0.0)
+def silhouettes(groups: Groups, squared: Floats) -> Floats:
+    """Return the silhouette of each sorted row by the distances to centres, its own without itself."""
+    if len(groups.size) == 1:
+        return np.zeros(len(squared))
+    apart = np.square(groups.rows).sum(1)[:, None] + np.square(groups.centre).sum(1) - 2 * groups.rows @ groups.centre.T
+    apart[np.arange(len(apart)), groups.labels] = np.inf
+    other = np.sqrt(np.maximum(apart.min(1), 0))
+    size = groups.size[groups.labels]
+    own = np.sqrt(squared) * size / np.maximum(size - 1, 1)
+    highest = np.maximum(other, own)
+    return np.where((size > 1) & (highest > 0), (other - own) / np.where(highest > 0, highest, 1), 0.0)
 
 
-def nearest_gaps(centre: Floats, rest: Floats, member: Floats, size: Floats) -> Floats:
-    """Return the distance from each centre to the nearest other one, in standard deviations along that direction."""
-    distances = cdist(centre, centre)
-    np.fill_diagonal(distances, np.inf)
-    nearest = distances.argmin(1)
-    gap = distances[np.arange(len(centre)), nearest]
-    direction = (centre - centre[nearest]) / (gap[:, None] + TINY)
-    squared_projection = np.square(rest @ direction.T)
-    total = (member * squared_projection).sum(0) + (member[:, nearest] * squared_projection).sum(0)
-    deviation = np.sqrt(total / np.maximum(size + size[nearest] - 2, 1))
-    gaps: Floats = gap / (deviation + TINY)
+def silhouette_features(groups: Groups, squared: Floats) -> list[float]:
+    """Return features of the silhouettes of rows and of clusters."""
+    if len(groups.size) == 1:
+        return [0.0] * 6
+    values = silhouettes(groups, squared)
+    of_clusters = groups.sums(values) / groups.size
+    low, half = groups.quantiles(of_clusters, 0.25, 0.5)
+    return [values.mean(), np.quantile(values, 0.1), (values < 0.02).mean(), of_clusters.min(), low, half]
+
+
+def nearest_gaps(groups: Groups, rest: Floats, within: float) -> Floats:
+    """Return the log distance from each centre to the nearest other one, in its standard deviations that way."""
+    centre, clusters = groups.centre, len(groups.size)
+    if clusters == 1:
+        return np.full(1, 3.0)
+    apart = np.square(centre).sum(1)[:, None] + np.square(centre).sum(1) - 2 * centre @ centre.T
+    np.fill_diagonal(apart, np.inf)
+    nearest = apart.argmin(1)
+    between = centre - centre[nearest]
+    gap = np.sqrt(np.square(between).sum(1))
+    direction = between / np.maximum(gap, 1e-300)[:, None]
+    along = np.einsum("ij,ij->i", rest, direction[groups.labels])
+    even = AXIS_ROWS * within / centre.shape[1]
+    deviation = np.sqrt((groups.sums(np.square(along)) + even) / (groups.size - 1 + AXIS_ROWS))
+    gaps: Floats = np.log(gap / deviation + 1e-6)
     return gaps
 
 
-def first_axes(rest: Floats, labels: Labels, size: Floats, width: Floats, rounds: int = 8) -> tuple[Floats, Floats]:
-    """Return the log share of the variance along each cluster's principal axis, and the kurtosis along it.
+def gap_features(groups: Groups, rest: Floats, within: float) -> list[float]:
+    """Return features of the distances between neighbouring clusters."""
+    gaps = nearest_gaps(groups, rest, within)
+    return [gaps.min(), *np.quantile(gaps, [0.1, 0.5]).tolist(), groups.mean(gaps)]
 
-    ``width`` is the variance of each cluster. A Gaussian has kurtosis 3; two merged clusters have less, down to 1.
+
+def neighbour_features(near: Labels, labels: Labels, groups: Groups) -> list[float]:
+    """Return features of the share of a row's nearest neighbours that are in its cluster, of those that can be."""
+    if not near.shape[1]:
+        return [1.0] * 6
+    same = labels[near] == labels[:, None]
+    found = []
+    for count in (1, 5, 10):
+        count = min(count, near.shape[1])
+        possible = np.clip(groups.size[labels] - 1, 1, count)
+        found.append(same[:, :count].sum(1) / possible)
+    of_clusters = np.bincount(labels, found[-1]) / groups.size
+    return [*(float(one.mean()) for one in found), of_clusters.min(), *groups.quantiles(of_clusters, 0.1, 0.5)]
+
+
+def principal_axes(groups: Groups, rest: Floats) -> Floats:
+    """Return where each sorted row lies along the principal axis of its cluster."""
+    # All start from one direction: the axis of a cluster does not depend on its number.
+    axes = np.tile(np.random.default_rng(0).normal(size=groups.centre.shape[1]), (len(groups.size), 1))
+    for _ in range(POWER_ROUNDS):
+        along = np.einsum("ij,ij->i", rest, axes[groups.labels])
+        axes = np.add.reduceat(rest * along[:, None], groups.start)
+        axes /= np.sqrt(np.square(axes).sum(1))[:, None] + 1e-300
+    found: Floats = np.einsum("ij,ij->i", rest, axes[groups.labels])
+    return found
+
+
+def split_features(near: Labels, labels: Labels, groups: Groups, rest: Floats, squares: Floats) -> list[float]:
+    """Return features that tell whether clusters resemble two: along their principal axes, and by neighbours.
+
+    A Gaussian has kurtosis 3, two apart have less, down to 1. The neighbours of rows on one side of the middle are on
+    the other side less often than chance would have it, if the sides are two clusters.
     """
-    generator = np.random.default_rng(0)
-    axes = generator.normal(size=(len(size), rest.shape[1]))
-    ordered = rest[np.argsort(labels, kind="stable")]
-    share, kurtosis = np.full(len(size), 0.1), np.full(len(size), 3.0)
-    ends = np.cumsum(size).astype(int)
-    for cluster, (axis, end) in enumerate(zip(axes, ends, strict=True)):
-        rows = ordered[end - int(size[cluster]) : end]
-        if len(rows) <= 3:
-            continue
-        for _ in range(rounds):
-            axis = rows.T @ (rows @ axis)
-            axis /= np.sqrt(axis @ axis) + TINY
-        squared = np.square(rows @ axis)
-        variance = squared.mean()
-        share[cluster] = variance / (width[cluster] + TINY)
-        kurtosis[cluster] = min((squared @ squared) / len(rows) / (variance * variance + TINY), 6)
-    return np.log(share + 1e-6), kurtosis
-
-
-def relative_features(candidates: Sequence[Labels], numbers: Labels, within: Floats) -> Floats:
-    """Return how well each clustering agrees with the others, and how the variance falls as clusters are added."""
-    count = len(candidates)
-    agreement = adjusted_rand_indices(candidates)
-    features = np.zeros((count, 4))
-    for i in range(count):
-        others = np.arange(count) != i
-        same = others & (numbers == numbers[i])
-        features[i, 0] = agreement[i, others].mean() if others.any() else 1
-        features[i, 1] = agreement[i, same].mean() if same.any() else 1
-        for column, side in ((2, numbers < numbers[i]), (3, numbers > numbers[i])):
-            if not side.any():
-                continue
-            nearest = side & (np.abs(numbers - numbers[i]) == np.abs(numbers[side] - numbers[i]).min())
-            decrease = abs(within[nearest].min() - within[i])
-            # Per unit of the log number of clusters, so that steps of different size are comparable.
-            features[i, column] = decrease / abs(np.log(numbers[nearest][0] / numbers[i]))
-    return features
+    along = principal_axes(groups, rest)
+    scale = np.sqrt(groups.sums(np.square(along)) / groups.size)
+    scale = np.where(scale > 0, scale, 1.0)
+    unit = along / scale[groups.labels]
+    second, fourth, absolute = (groups.sums(value) / groups.size for value in (unit**2, unit**4, np.abs(unit)))
+    large = groups.size >= SPLIT_ROWS
+    share = np.where(squares > 0, np.square(scale) * groups.size / np.where(squares > 0, squares, 1), 0.1)
+    axis = np.log(np.where(large, share, 0.1) + 1e-6)
+    kurtosis = np.where(large & (second > 0), np.minimum(fourth, 6), 3.0)
+    flatness = np.where(large & (second > 0), absolute, 0.8)
+    side = np.empty(len(labels), bool)
+    side[groups.order] = along > 0
+    same = labels[near] == labels[:, None]
+    crossing = np.bincount(labels, (same & (side[near] != side[:, None])).sum(1))
+    inside = np.bincount(labels, same.sum(1))
+    right = np.bincount(labels, side) / groups.size
+    crossed = np.where(large, (crossing + 1) / (inside * np.maximum(2 * right * (1 - right), 0.05) + 1), 1.0)
+    return [
+        groups.mean(axis),
+        axis.max(),
+        groups.mean(kurtosis),
+        kurtosis.min(),
+        groups.mean(flatness),
+        flatness.max(),
+        groups.mean(crossed),
+        float(groups.quantiles(crossed, 0.1)[0]),
+        crossed.min(),
+    ]
 
 
 def adjusted_rand_indices(candidates: Sequence[Labels]) -> Floats:

@@ -11,13 +11,23 @@ from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import cdist
 from sklearn.cluster import kmeans_plusplus
 
+from metaclust.inference.features import evidence_of, mean_ari, merge_probabilities, pairs_of
 from metaclust.inference.stages import Floats, Initial, Initialiser, Labels, Sample, in_order
 from metaclust.model.clustering_model import ClusteringModel
+from metaclust.model.selector import SelectorNetwork
 
 WARD_ROWS = 4000
 """Ward's method compares all pairs: beyond this many rows it sees a sample, and the others join the nearest centre."""
 ALL_UP_TO = 12
 """Every number of clusters up to this one is tried."""
+THRESHOLDS = (0.02, *np.linspace(0.05, 0.95, 19).tolist())
+"""At these probabilities of being of one category, pairs of rows are together or apart."""
+FINER = 2
+"""Even cuts have at most so many times as many clusters as the finest other ones."""
+MOST_CUTS = 20
+"""The cuts of trees that are refined."""
+SMALLEST, FEWEST_TO_DISSOLVE = 3, 60
+"""Clusters of fewer rows are no candidates, where there are at least so many rows in all."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +60,58 @@ class WardStarts:
         self, model: ClusteringModel, sample: Sample, numbers: Sequence[int], generator: np.random.Generator
     ) -> list[Initial]:
         return [Initial(in_order(labels)) for labels in ward_labels(sample.z, numbers, generator)]
+
+
+@dataclass(frozen=True)
+class TreeCuts:
+    """The cuts of two trees with the highest expected ARI, by the probabilities of a selector network.
+
+    Which cuts are proposed does not depend on the largest number asked for, except that cuts with more clusters are
+    left out, and that there is one with just so many.
+    """
+
+    network: SelectorNetwork
+    restarts: int = 0
+    """k-means++ starts for each number of clusters that a cut has."""
+
+    def __call__(
+        self, model: ClusteringModel, sample: Sample, numbers: Sequence[int], generator: np.random.Generator
+    ) -> list[Initial]:
+        evidence = evidence_of(model, sample)
+        limit = max(numbers)
+        probabilities = merge_probabilities(evidence, self.network)
+        cuts = [tree.best_cuts(each, THRESHOLDS) for tree, each in zip(evidence.trees, probabilities, strict=True)]
+        # Many more clusters than at the highest price of a pair are not expected to be right.
+        finest = max(int(cut.max()) + 1 for of_tree in cuts for cut in of_tree)
+        most = min(evidence.most_clusters, FINER * finest)
+        even = [evidence.trees[0].cut(number) for number in candidate_numbers(most, 10, 1.2)]
+        merged = [without_small(sample.z, in_order(cut)) for cut in [*cuts[0], *cuts[1], *even]]
+        different = {labels.tobytes(): labels for labels in merged}
+        ranked = sorted(different.values(), key=lambda labels: -mean_ari(pairs_of(evidence, probabilities, labels)))
+        # Some even cuts go on in any case: the probabilities may be wrong.
+        some = [evidence.trees[0].cut(number) for number in candidate_numbers(most, 3, 1.5)]
+        chosen = [*ranked[:MOST_CUTS], *(without_small(sample.z, in_order(labels)) for labels in some)]
+        if any(labels.max() >= limit for labels in chosen):
+            chosen.append(in_order(evidence.trees[0].cut(limit)))
+        chosen = [labels for labels in chosen if labels.max() < limit]
+        sizes = sorted({int(labels.max()) + 1 for labels in chosen})
+        for _ in range(self.restarts):
+            chosen += [in_order(labels) for labels in seeded_labels(sample.z, sizes, generator)]
+        return [Initial(labels) for labels in chosen]
+
+
+def without_small(z: Floats, labels: Labels) -> Labels:
+    """Let the rows of very small clusters join the nearest other one, if there are many rows."""
+    size = np.bincount(labels)
+    large = size >= SMALLEST
+    if len(z) < FEWEST_TO_DISSOLVE or large.all() or not large.any():
+        return labels
+    kept = np.flatnonzero(large)
+    centres = np.stack([z[labels == cluster].mean(0) for cluster in kept])
+    loose = ~large[labels]
+    new = np.searchsorted(kept, labels)
+    new[loose] = nearest(z[loose], centres)
+    return in_order(new)
 
 
 @dataclass(frozen=True)
@@ -90,15 +152,15 @@ def initial_assignments(
     return list(different.values())
 
 
-def candidate_numbers(limit: int) -> list[int]:
+def candidate_numbers(limit: int, all_up_to: int = ALL_UP_TO, ratio: float = 1.125) -> list[int]:
     """Return the numbers of clusters to try: all of the first, then each about an eighth more.
 
     >>> candidate_numbers(30)
     [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 16, 18, 21, 24, 28, 30]
     """
-    numbers = list(range(1, min(limit, ALL_UP_TO) + 1))
+    numbers = list(range(1, min(limit, all_up_to) + 1))
     while numbers[-1] < limit:
-        numbers.append(min(limit, round(numbers[-1] * 1.125 + 0.5)))
+        numbers.append(min(limit, round(numbers[-1] * ratio + 0.5)))
     return numbers
 
 

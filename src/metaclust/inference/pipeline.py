@@ -14,12 +14,13 @@ from metaclust.inference.initialise import (
     INITIALISERS,
     KMeansPlusPlusStarts,
     LearnedStart,
+    TreeCuts,
     candidate_numbers,
     initial_assignments,
     untried_near,
 )
 from metaclust.inference.refine import AdaptiveRefinement, Refinement, weighted
-from metaclust.inference.select import SELECTORS, BestBound
+from metaclust.inference.select import BestBound, LearnedSelector, MergedBound
 from metaclust.inference.stages import Candidate, Floats, Initialiser, Refiner, Sample, Selector
 from metaclust.mixture.seeding import seed_numbers
 from metaclust.model.clustering_model import ClusteringModel
@@ -27,25 +28,38 @@ from metaclust.model.clustering_model import ClusteringModel
 CONVERGED_STEPS, CONVERGED_TOL = 200, 1e-5
 """Inference to convergence: at most so many steps, until the bound changes by less."""
 PAPER_STARTS = 10
+COMPARED_STEPS = 3
+"""Steps of inference from each cut of a tree, before candidates are compared."""
 
 
 @dataclass(frozen=True)
 class Search:
     """How clusters are searched for."""
 
-    max_clusters: int
+    max_clusters: int | None = None
+    """The largest number of clusters; None for as many as there may be."""
     min_cluster_size: int = 1
     restarts: int | None = None
-    """k-means++ starts for each number of clusters (None: 1); with the paper's prior, starts in all (None: 10)."""
+    """k-means++ starts for each number of clusters, beside those of trees; with the paper's prior, starts in all."""
     effective_rows: float | None = 20.0
     seed: int = 0
     choose: Literal["auto", "learned", "bound"] = "auto"
-    """Select by the learned selector or by the bound; "auto" is "learned" where the model has a selector."""
+    """Select by the learned selector or by the bound; "auto" is "learned", but for the paper's prior."""
 
     @classmethod
     def of(cls, model: ClusteringModel, seed: int = 0) -> Search:
-        """Return the search that a model ships with."""
-        return cls(model.config.max_clusters, effective_rows=model.config.effective_rows, seed=seed)
+        """Return the search that a model ships with; before it has a selector, by the bound.
+
+        The selector of the package needs to know how wide categories are, which is fitted after the training.
+        """
+        choose: Literal["auto", "bound"] = "bound" if model.choice is None else "auto"
+        return cls(effective_rows=model.config.effective_rows, seed=seed, choose=choose)
+
+    def limit(self, model: ClusteringModel) -> int | None:
+        """Return the largest number of clusters; where the bound selects, it is never unlimited."""
+        if self.max_clusters is None and (self.choose == "bound" or not selects_by_network(model)):
+            return model.config.max_clusters
+        return self.max_clusters
 
 
 @dataclass(frozen=True)
@@ -90,12 +104,12 @@ class Pipeline:
         self,
         model: ClusteringModel,
         sample: Sample,
-        max_clusters: int,
+        max_clusters: int | None,
         seed: int = 0,
         advance: Callable[[], object] = lambda: None,
     ) -> Selection:
         """Run all three stages; ``advance`` is called after each round."""
-        numbers = self.numbers(min(max_clusters, len(sample)))
+        numbers = self.numbers(len(sample) if max_clusters is None else min(max_clusters, len(sample)))
         tried: list[Candidate] = []
         for _ in range(self.rounds):
             weight = tried[0].weight if tried else None
@@ -109,20 +123,36 @@ class Pipeline:
         return Selection(self.select.finish(model, sample, best, self.refine), tuple(tried), scores)
 
 
+def selects_by_network(model: ClusteringModel) -> bool:
+    """Return whether clusterings of a model may be selected by a network; the paper's are selected by the bound."""
+    return model.config.learn_prior and model.config.inference == "vb"
+
+
 def pipeline_for(model: ClusteringModel, search: Search | None = None) -> Pipeline:
     """Return the pipeline that a model ships with: the one that users get, and that validation selects weights by."""
     config = model.config
     search = search or Search.of(model)
-    if not config.learn_prior or config.inference != "vb":
+    if not selects_by_network(model):
         rows = None if config.inference == "em" else search.effective_rows
         return paper_pipeline(search.restarts or PAPER_STARTS, effective_rows=rows)
-    possible = [make(model, search.restarts or 1) for make in INITIALISERS.values()]
-    starts = tuple(start for start in possible if start is not None)
-    choose = search.choose
-    if choose == "auto":
-        choose = "bound" if model.choice is None else "learned"
-    select = SELECTORS[choose](model)
-    return Pipeline(starts, AdaptiveRefinement(), select, search.effective_rows, rounds=2, centred=True)
+    if search.choose == "bound":
+        possible = [make(model, search.restarts or 1) for make in INITIALISERS.values()]
+        starts = tuple(start for start in possible if start is not None)
+        return Pipeline(starts, AdaptiveRefinement(), MergedBound(), search.effective_rows, rounds=2, centred=True)
+    return learned_pipeline(model, LearnedSelector.for_model(model), search.restarts)
+
+
+def learned_pipeline(model: ClusteringModel, select: LearnedSelector, restarts: int | None = None) -> Pipeline:
+    """Return the pipeline in which a network proposes cuts of trees, and selects among what becomes of them."""
+    starts: tuple[Initialiser, ...] = (TreeCuts(select.network, restarts or 0),)
+    if (learned := LearnedStart.for_model(model, 1)) is not None:
+        starts = (*starts, learned)
+    return Pipeline(starts, AdaptiveRefinement(COMPARED_STEPS), select, numbers=only, centred=True)
+
+
+def only(limit: int) -> list[int]:
+    """Return the one number that initialisers are given which find the numbers of clusters by themselves."""
+    return [limit]
 
 
 def paper_pipeline(

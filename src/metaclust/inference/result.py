@@ -16,6 +16,9 @@ from sklearn.metrics.cluster import contingency_matrix
 
 from metaclust.data.readers.arrays import names_of
 from metaclust.data.rows import Rows
+from metaclust.inference.confidence import ClusterFacts, Confidence
+from metaclust.inference.numbers import interval
+from metaclust.inference.select import LearnedSelector
 from metaclust.mixture.components import Components
 from metaclust.mixture.outcome import check_components, check_finite, check_labels, check_probabilities
 
@@ -49,7 +52,8 @@ class Clustering:
     labels : ndarray of shape (rows,)
         The most probable cluster of each row.
     confidence : ndarray of shape (rows,)
-        The probability of that cluster.
+        The probability that this is the right cluster, calibrated on categories that the encoder had not seen; where
+        the bound selected, the probability of the cluster under the mixture.
     representations : ndarray of shape (rows, S)
         The rows as encoded by the model; these were clustered.
     components : Components
@@ -70,6 +74,10 @@ class Clustering:
         The rows themselves, if available; the report shows them.
     model : MetaClusterer or None
         The model that made the clustering.
+    k_probabilities : dict of int to float
+        The probability of each number of clusters; empty where the bound selected.
+    facts : ClusterFacts or None
+        What is known of each cluster, by which the confidence of rows is computed.
     """
 
     labels: NDArray[np.int64]
@@ -84,6 +92,8 @@ class Clustering:
     about: dict[str, Any] = field(default_factory=dict)
     rows: Rows | None = None
     model: Any = None
+    k_probabilities: dict[int, float] = field(default_factory=dict)
+    facts: ClusterFacts | None = None
 
     def __post_init__(self) -> None:
         """Raise DataError that names the row if the outcome is not what it must be."""
@@ -122,6 +132,27 @@ class Clustering:
     def probabilities(self) -> NDArray[np.float64]:
         """The probability of each cluster for each row, of shape (rows, clusters); computed on each access."""
         return self.components.probabilities(self.representations)
+
+    @property
+    def cluster_confidence(self) -> NDArray[np.float64]:
+        """The mean confidence of the rows of each cluster; 0 for a cluster without rows."""
+        return np.bincount(self.labels, self.confidence, self.n_clusters) / np.maximum(self.sizes, 1)
+
+    def k_interval(self, level: float = 0.9) -> tuple[int, int]:
+        """Return an interval that holds the true number of clusters with a probability of about ``level``.
+
+        Parameters
+        ----------
+        level : float, default=0.9
+            The probability, above 0 and below 1; of all intervals, the one that comes nearest to it is returned, made
+            longer if need be to hold the number found.
+        """
+        if not 0 < level < 1:
+            raise ValueError(f"level={level!r}: it must be above 0 and below 1")
+        if not self.k_probabilities:
+            raise ValueError("the number of clusters was selected by the bound, which gives no probabilities of others")
+        low, high = interval(self.k_probabilities, level)
+        return min(low, self.n_clusters), max(high, self.n_clusters)
 
     @property
     def unsure(self) -> NDArray[np.bool_]:
@@ -187,7 +218,13 @@ class Clustering:
                 "dataclasses.replace(clustering, model=MetaClusterer.load(path))"
             )
         rows, z = self.model.represent(X)
-        labels, confidence = self.components.assigned(z)
+        if self.facts is None:
+            labels, confidence = self.components.assigned(z)
+        else:
+            model = self.model.model_
+            network = LearnedSelector.for_model(model).network
+            judge = Confidence(self.components, self.facts, network, model.expected_variance)
+            labels, confidence = judge.assigned(z, further=True)
         return replace(
             self,
             labels=labels,

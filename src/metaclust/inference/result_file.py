@@ -16,15 +16,21 @@ from metaclust._util import schema
 from metaclust._util.devices import choose_device
 from metaclust._util.tensors import read_tensors, refusing, with_prefix, write_tensors
 from metaclust.estimator import MetaClusterer
+from metaclust.inference.confidence import ClusterFacts
 from metaclust.inference.result import Clustering, Start
 from metaclust.mixture.components import Components
 from metaclust.model.checkpoint import model_from, model_header
+from metaclust.model.selector import CLUSTER_FEATURES
 
 ARRAYS = ("labels", "confidence", "representations")
 COMPONENTS = ("weights", "means", "precisions", "offsets")
 START = {"clusters": schema.whole(1), "bound": schema.number()}
 PROBABILITY_ROUNDING = 1e-6
 """By how much a probability may exceed one."""
+LARGEST_FACT = 1e76
+"""Of what is known of a cluster: squared distances, and logarithms of ratios."""
+LONGEST_NUMBER = 9
+"""Digits of a number of clusters."""
 LARGEST_MEAN, LARGEST_PRECISION = 1e38, 1e100
 """Such that the squared distance of a row, times a precision, is still a number."""
 
@@ -42,6 +48,10 @@ def save_clustering(clustering: Clustering, path: str | os.PathLike[str]) -> Non
         "categories": clustering.categories,
         "about": json.loads(json.dumps(clustering.about)),
     }
+    if clustering.k_probabilities:
+        header["k_probabilities"] = {str(number): value for number, value in clustering.k_probabilities.items()}
+    if clustering.facts is not None:
+        tensors |= {f"facts.{name}": torch.from_numpy(value) for name, value in vars(clustering.facts).items()}
     model: MetaClusterer | None = clustering.model
     if model is not None:
         header["model"] = model_header(model.model_, model.categories_, model.description())
@@ -55,13 +65,17 @@ def load_clustering(path: str | os.PathLike[str], device: str = "auto") -> Clust
     tensors, header = read_tensors(path, "clustering")
     with refusing(path, "a clustering"):
         weights = with_prefix(tensors, "model.")
-        arrays = checked_arrays({name: value for name, value in tensors.items() if not name.startswith("model.")})
+        facts = {name: value for name, value in tensors.items() if name.startswith("facts.")}
+        others = {name: value for name, value in tensors.items() if not name.startswith(("model.", "facts."))}
+        arrays = checked_arrays(others)
         rows, width = arrays["representations"].shape
         names = schema.list_of(schema.text, rows)
         required = {"ids": names, "bound": schema.number(), "threshold": schema.number(0, 1), "about": schema.mapping}
         required["starts"] = schema.list_of(schema.mapping)
         schema.fields(
-            header, {**required, "categories": schema.optional(names)}, {"model": schema.optional(schema.mapping)}
+            header,
+            {**required, "categories": schema.optional(names)},
+            {"model": schema.optional(schema.mapping), "k_probabilities": schema.mapping},
         )
         for start in header["starts"]:
             schema.fields(start, START, {"score": schema.optional(schema.number())}, "starts")
@@ -84,7 +98,32 @@ def load_clustering(path: str | os.PathLike[str], device: str = "auto") -> Clust
             categories=header["categories"],
             about=header["about"],
             model=model,
+            k_probabilities=checked_numbers(header.get("k_probabilities", {})),
+            facts=checked_facts(facts, len(arrays["means"])) if facts else None,
         )
+
+
+def checked_numbers(described: dict[str, Any]) -> dict[int, float]:
+    """Return the probabilities of numbers of clusters, if they are that."""
+    found = {}
+    for name, value in described.items():
+        if not name.isascii() or not name.isdigit() or not 1 <= len(name) <= LONGEST_NUMBER or int(name) < 1:
+            raise ValueError(f"k_probabilities has {name[:40]!r}: it must be a number of clusters")
+        schema.fields({name: value}, {name: schema.number(0, 1 + PROBABILITY_ROUNDING)}, name="k_probabilities")
+        found[int(name)] = float(value)
+    return dict(sorted(found.items()))
+
+
+def checked_facts(tensors: dict[str, Tensor], clusters: int) -> ClusterFacts:
+    """Return what is known of each cluster, if shapes and values are in order."""
+    shapes = {"features": (clusters, len(CLUSTER_FEATURES)), "mean_square": (clusters,), "deviation": (clusters,)}
+    schema.check_names(tensors, [f"facts.{name}" for name in shapes])
+    found = {}
+    for name, shape in shapes.items():
+        low = -LARGEST_FACT if name == "features" else 0.0
+        values = schema.tensor(tensors, f"facts.{name}", shape, low, LARGEST_FACT, dtypes=(torch.float64,))
+        found[name] = values.numpy()
+    return ClusterFacts(**found)
 
 
 def checked_arrays(tensors: dict[str, Tensor]) -> dict[str, NDArray[Any]]:

@@ -6,17 +6,28 @@ on tasks of known categories so that the candidate with the highest score has a 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 from scipy.spatial.distance import cdist
 
-from metaclust.inference.features import describe
+from metaclust._util.tensors import read_tensors
+from metaclust.inference.features import describe, evidence_of, merge_probabilities
+from metaclust.inference.numbers import NumberModel
+from metaclust.inference.refine import AdaptiveRefinement
 from metaclust.inference.stages import Candidate, Floats, Initial, Labels, Refiner, Sample, Selector, in_order
 from metaclust.model.clustering_model import ClusteringModel
-from metaclust.model.selector import SelectorNetwork
+from metaclust.model.selector import FEATURES, SelectorNetwork
+
+LOWEST = 10.0
+"""How far below the best a score may count."""
+SILHOUETTE_UNIT = 0.03
+"""The difference of silhouettes that counts as much as one of 1 in the scores of a selector learned from other data."""
 
 
 @dataclass(frozen=True)
@@ -45,19 +56,44 @@ class LearnedSelector:
     """The candidate that a selector network scores highest."""
 
     network: SelectorNetwork
+    general: bool = False
+    """Whether it was learned from other data: then it is not trusted alone."""
     name: ClassVar[str] = "learned"
 
     @classmethod
     def for_model(cls, model: ClusteringModel) -> LearnedSelector:
-        if model.choice is None:
-            raise ValueError("choose='learned': this model has not learned to choose; use choose='bound'")
-        return cls(model.choice)
+        """Take the selector that the model has learned, or the one that comes with the package."""
+        return cls(shipped_selector(), general=True) if model.choice is None else cls(model.choice)
 
     def scores(self, model: ClusteringModel, sample: Sample, candidates: Sequence[Candidate]) -> Floats:
-        return self.network.scores(features_of(model, sample, candidates))
+        evidence = evidence_of(model, sample)
+        probabilities = merge_probabilities(evidence, self.network)
+        features = describe(evidence, probabilities, [candidate.labels for candidate in candidates])
+        scores = self.network.scores.outputs(features)
+        return with_silhouette(scores, features, candidates) if self.general else scores
 
     def finish(self, model: ClusteringModel, sample: Sample, best: Candidate, refine: Refiner) -> Candidate:
-        return best
+        # Candidates are compared after a few steps; the best is refined to the end.
+        return AdaptiveRefinement()(model, sample, [Initial(best.labels)])[0]
+
+    @property
+    def numbers(self) -> NumberModel:
+        """How scores become probabilities of numbers of clusters."""
+        temperature, shift, deviation = self.network.number.double().tolist()
+        return NumberModel(math.exp(temperature), shift, math.exp(deviation))
+
+
+def with_silhouette(scores: Floats, features: Floats, candidates: Sequence[Candidate]) -> Floats:
+    """Return scores that also favour a high silhouette, and a single cluster only if there is nothing else.
+
+    What other data teach about the variance of categories may not hold here; the silhouette needs nothing learned.
+    """
+    single = np.array([candidate.clusters == 1 for candidate in candidates])
+    silhouette = features[:, FEATURES.index("silhouette")]
+    result: Floats = (
+        np.clip(scores - scores[~single].max(initial=scores.min()), -LOWEST, 0) + silhouette / SILHOUETTE_UNIT
+    )
+    return np.where(single & ~single.all(), result.min() - LOWEST, result)
 
 
 SELECTORS: dict[str, Callable[[ClusteringModel], Selector]] = {
@@ -66,10 +102,13 @@ SELECTORS: dict[str, Callable[[ClusteringModel], Selector]] = {
 }
 
 
-def features_of(model: ClusteringModel, sample: Sample, candidates: Sequence[Candidate]) -> Floats:
-    """Return (candidates, features), what the learned selector sees."""
-    bounds = [candidate.bound / (candidate.weight * len(sample)) for candidate in candidates]
-    return describe(sample.z, [candidate.labels for candidate in candidates], model.expected_variance, bounds)
+@cache
+def shipped_selector() -> SelectorNetwork:
+    """Return the selector that comes with the package, learned from the categories of several data sets."""
+    tensors, _ = read_tensors(Path(__file__).parent / "selector.safetensors", "selector")
+    network = SelectorNetwork()
+    network.load_state_dict(tensors)
+    return network.eval()
 
 
 def merged(model: ClusteringModel, sample: Sample, candidate: Candidate, refine: Refiner) -> Candidate:

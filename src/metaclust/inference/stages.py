@@ -10,7 +10,7 @@ A stage is replaced by passing another object; :class:`metaclust.inference.pipel
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -33,6 +33,8 @@ class Sample:
 
     z: Floats
     mean: Floats
+    memo: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
+    """What stages found out about the rows, for other stages."""
 
     @classmethod
     def of(cls, z: NDArray[Any], mean: Floats | None = None) -> Sample:

@@ -18,6 +18,20 @@ BLOCK = 1 << 19
 """The number of differences between rows and means that are in memory at a time."""
 
 
+@dataclass(frozen=True, eq=False)
+class Placement:
+    """Where rows are among clusters."""
+
+    labels: NDArray[np.int64]
+    """The most probable cluster of each row."""
+    probability: NDArray[np.float64]
+    """Its probability."""
+    own: NDArray[np.float64]
+    """The squared distance to its mean."""
+    other: NDArray[np.float64]
+    """The squared distance to the nearest mean of another; infinite if there is none."""
+
+
 @dataclass(frozen=True)
 class Components:
     """The mixture's posterior, one entry for each cluster, the largest cluster first."""
@@ -68,6 +82,23 @@ class Components:
         for place, probabilities in self._blocks(z):
             labels[place], confidence[place] = probabilities.argmax(1), probabilities.max(1)
         return labels, confidence
+
+    def placed(self, z: NDArray[Any]) -> Placement:
+        """The most probable cluster of each row, its probability, and the distances to its mean and the next one."""
+        labels, probability = self.assigned(z)
+        own, other = np.empty(len(z)), np.full(len(z), np.inf)
+        centre = self.means.mean(0)
+        means = self.means - centre
+        squares = np.square(means).sum(1)
+        block = max(16, BLOCK // max(1, len(means)))
+        for start in range(0, len(z), block):
+            rows, of_block = z[start : start + block].astype(np.float64) - centre, labels[start : start + block]
+            own[start : start + block] = np.square(rows - means[of_block]).sum(1)
+            if len(means) > 1:
+                apart = np.square(rows).sum(1)[:, None] + squares - 2 * rows @ means.T
+                apart[np.arange(len(rows)), of_block] = np.inf
+                other[start : start + block] = np.maximum(apart.min(1), 0)
+        return Placement(labels, probability, own, other)
 
     def _blocks(self, z: NDArray[Any]) -> Iterator[tuple[slice, NDArray[np.float64]]]:
         family = family_of_precisions(self.precisions.ndim - 1)

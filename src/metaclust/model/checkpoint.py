@@ -111,7 +111,8 @@ def model_from(
     What the header says of sizes is compared with the tensors before any memory is taken for it.
     """
     schema.fields(header, DESCRIBED, {"custom_encoder": schema.flag})
-    config = ModelConfig.from_dict(header["config"])
+    tensors, settings = without_old_selector(tensors, header["config"])
+    config = ModelConfig.from_dict(settings)
     with torch.device("meta"):
         model = ClusteringModel(config, encoder)
     check_weights(tensors, model.state_dict(), model.custom_encoder)
@@ -125,6 +126,16 @@ def model_from(
         check_encoder(model)
     description = Description(header["categories"], header["input"], header["versions"])
     return model, description
+
+
+def without_old_selector(
+    tensors: dict[str, Tensor], settings: dict[str, Any]
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Leave out a selector of files before format 3, whose features are no longer computed."""
+    if "choice.mean" not in tensors:
+        return tensors, settings
+    kept = {name: value for name, value in tensors.items() if not name.startswith("choice.")}
+    return kept, {**settings, "choice": False}
 
 
 def check_encoder(model: ClusteringModel) -> None:

@@ -15,6 +15,8 @@ LARGEST_STATISTIC = 1e30
 """The largest mean or variance that a layer subtracts or divides by."""
 LARGEST_LOGARITHM = 40.0
 """Of the parameters of the prior, and of the scale of representations."""
+LARGEST_NUMBER = 5.0
+"""Of the parameters of the distribution over numbers of clusters, which are logarithms."""
 LARGEST_FEATURE = 1e12
 """Of the features that the learned selector sees; the smallest of their standard deviations is its inverse."""
 
@@ -56,7 +58,9 @@ def limits(name: str) -> tuple[float, float]:
     layer, _, last = name.rpartition(".")
     if layer == "prior_logs" or name == "encoder.log_scale":
         return -LARGEST_LOGARITHM, LARGEST_LOGARITHM
-    if layer == "choice":
+    if name == "choice.number":
+        return -LARGEST_NUMBER, LARGEST_NUMBER
+    if name.startswith("choice.") and last in ("mean", "spread"):
         return (1 / LARGEST_FEATURE if last == "spread" else -LARGEST_FEATURE), LARGEST_FEATURE
     if last == "num_batches_tracked":
         return 0, float("inf")

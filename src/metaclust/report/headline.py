@@ -67,8 +67,12 @@ class Alternative:
 
 
 def headline(clustering: Clustering) -> str:
-    """Return the numbers of rows and clusters."""
-    return f"{counted(len(clustering), 'row')}, {counted(clustering.n_clusters, 'cluster')}"
+    """Return the numbers of rows and clusters, and how sure the latter is."""
+    numbers = f"{counted(len(clustering), 'row')}, {counted(clustering.n_clusters, 'cluster')}"
+    if not clustering.k_probabilities:
+        return numbers
+    low, high = clustering.k_interval()
+    return f"{numbers} (90%: {number(low)} to {number(high)})" if low < high else f"{numbers} (90%: {number(low)})"
 
 
 def data_description(clustering: Clustering, content: Content) -> str:
@@ -143,7 +147,9 @@ def metrics(clustering: Clustering) -> list[Metric]:
             percent(float(clustering.confidence.mean())),
             "Confidence",
             "mean over all rows",
-            "The probability of the cluster that a row is assigned to.",
+            "The probability that a row is in the right cluster."
+            if clustering.k_probabilities
+            else "The probability of the cluster that a row is assigned to.",
         ),
     ]
     if clustering.categories is None:

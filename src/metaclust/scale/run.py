@@ -9,7 +9,7 @@ import time
 from contextlib import ExitStack, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from metaclust._util.progress import RowsBar
 from metaclust.estimator import MetaClusterer
-from metaclust.inference.cluster import SAMPLE_ROWS, Hooks, find_clusters, warn_if_all_are_used
+from metaclust.inference.cluster import MANY_ROWS, SAMPLE_ROWS, Hooks, find_clusters, warn_if_all_are_used
 from metaclust.mixture.components import Components
 from metaclust.mixture.estimator import InfiniteGaussianMixture
 from metaclust.mixture.families import FAMILIES
@@ -103,7 +103,7 @@ def cluster_shards(
     columns: tuple[str, ...] | list[str] | None = None,
     ids: str | None = None,
     probabilities: bool = False,
-    max_clusters: int | None = None,
+    max_clusters: int | Literal["auto"] | None = None,
     on_bad_shard: OnBadShard = "stop",
     resume: bool = False,
     force: bool = False,
@@ -138,7 +138,7 @@ def cluster_shards(
         A column of .parquet shards to write beside the labels.
     probabilities : bool
         Whether to write the probability of every cluster for each row.
-    max_clusters : int, optional
+    max_clusters : int or "auto", optional
         Largest number of clusters; by default that of the model.
     on_bad_shard : {"stop", "skip"}
         Whether to stop with an error at shards that cannot be read, or to skip them.
@@ -199,7 +199,7 @@ def cluster_shards(
     return result
 
 
-def check_arguments(estimator: Any, columns: Any, ids: str | None, max_clusters: int | None, on_bad_shard: str) -> None:
+def check_arguments(estimator: Any, columns: Any, ids: str | None, max_clusters: Any, on_bad_shard: str) -> None:
     """Raise errors that name the argument, before anything is started."""
     if on_bad_shard not in ("stop", "skip"):
         raise ValueError(f"on_bad_shard={on_bad_shard!r}: choose 'stop' or 'skip'")
@@ -232,7 +232,7 @@ def fit_mixture(
 
 
 def search_with_model(
-    estimator: MetaClusterer, rows: ShardRows, folder: ShardRunFolder, max_clusters: int | None
+    estimator: MetaClusterer, rows: ShardRows, folder: ShardRunFolder, max_clusters: int | Literal["auto"] | None
 ) -> tuple[ComponentLabels, float, int]:
     """Find clusters as ``MetaClusterer.cluster`` does; return their labeller, the bound and the number of passes."""
     estimator.save(folder.model)
@@ -246,10 +246,10 @@ def search_with_model(
     def save(state: FitState) -> None:
         save_state(folder.state, state, settings)
 
-    state = load_state(folder.state, settings, FAMILIES[model.config.components], SAMPLE_ROWS)
+    state = load_state(folder.state, settings, FAMILIES[model.config.components], max(SAMPLE_ROWS, MANY_ROWS))
     found = find_clusters(model, rows, search, count, Hooks(state, save, rows.report))
-    warn_if_all_are_used(len(found.components.weights), search.max_clusters, rows.count)
-    return ComponentLabels(found.components), found.bound, found.passes
+    warn_if_all_are_used(len(found.components.weights), search.limit(model), rows.count)
+    return ComponentLabels(found.components, found.confidence), found.bound, found.passes
 
 
 def fingerprint(estimator: MetaClusterer) -> str:

@@ -18,6 +18,7 @@ from metaclust.data.streams import ParquetStream, in_blocks
 from metaclust.data.survey import Moments, PartialSurvey, survey_part
 from metaclust.data.writers import write_table
 from metaclust.inference.cluster import sizes_of
+from metaclust.inference.confidence import Confidence
 from metaclust.mixture.blocks import BlockSums, Map, Worker, block_size
 from metaclust.mixture.components import Components
 from metaclust.mixture.families import Family
@@ -102,7 +103,7 @@ def sum_shard(job: SumsJob, shard: Shard) -> ShardSums:
 
 @runtime_checkable
 class Labeller(Protocol):
-    """Labels rows block by block: yields labels, and probabilities if requested, else confidences or None."""
+    """Labels rows block by block: yields labels, confidences or None, and probabilities if requested or None."""
 
     @property
     def clusters(self) -> int: ...
@@ -110,7 +111,7 @@ class Labeller(Protocol):
     def block(self) -> int:
         """The most rows of a block."""
 
-    def __call__(self, blocks: Iterator[Tensor], probabilities: bool) -> Iterator[tuple[Any, Any]]: ...
+    def __call__(self, blocks: Iterator[Tensor], probabilities: bool) -> Iterator[tuple[Any, Any, Any]]: ...
 
 
 @dataclass(frozen=True)
@@ -129,13 +130,16 @@ class MixtureLabels:
     def block(self) -> int:
         return block_size(*self.weights.shape)
 
-    def __call__(self, blocks: Iterator[Tensor], probabilities: bool) -> Iterator[tuple[Any, Any]]:
+    def __call__(self, blocks: Iterator[Tensor], probabilities: bool) -> Iterator[tuple[Any, Any, Any]]:
         def make() -> Worker:
             return Worker(self.family, self.transform, self.weights, torch.float64, self.block)
 
-        def each(worker: Worker, x: Tensor) -> tuple[Any, Any]:
+        def each(worker: Worker, x: Tensor) -> tuple[Any, Any, Any]:
             labels = worker.labels(x).numpy()
-            return labels, worker.probabilities(x).numpy() if probabilities else None
+            if not probabilities:
+                return labels, None, None
+            found = worker.probabilities(x).numpy()
+            return labels, found.max(1), found
 
         yield from over_blocks(make, each, ((x,) for x in blocks))
 
@@ -145,6 +149,8 @@ class ComponentLabels:
     """Labels by the components of a clustering, like ``Clustering.assign``."""
 
     components: Components
+    confidence: Confidence | None = None
+    """What assigns rows with a calibrated confidence, if there is such."""
 
     @property
     def clusters(self) -> int:
@@ -154,13 +160,10 @@ class ComponentLabels:
     def block(self) -> int:
         return block_size(*self.components.means.shape)
 
-    def __call__(self, blocks: Iterator[Tensor], probabilities: bool) -> Iterator[tuple[Any, Any]]:
+    def __call__(self, blocks: Iterator[Tensor], probabilities: bool) -> Iterator[tuple[Any, Any, Any]]:
         for x in blocks:
-            if probabilities:
-                probability = self.components.probabilities(x.numpy())
-                yield probability.argmax(1), probability
-            else:
-                yield self.components.assigned(x.numpy())
+            labels, confidence = (self.confidence or self.components).assigned(x.numpy())
+            yield labels, confidence, self.components.probabilities(x.numpy()) if probabilities else None
 
 
 @dataclass(frozen=True)
@@ -195,33 +198,43 @@ def label_shard(job: LabelsJob, shard: Shard) -> ClusterSizes:
     with named(path):
         blocks = in_blocks(job.reader.stream(path).arrays(), job.labeller.block)
         labels = np.empty(shard.rows, np.int64)
-        confidences, rows = [], 0
-        for found, confidence in job.labeller(blocks, job.probabilities):
+        confidences, probabilities, rows = [], [], 0
+        for found, confidence, probability in job.labeller(blocks, job.probabilities):
             check_count(max(shard.rows, rows + len(found)), shard)
             check_labels(found, job.labeller.clusters, str(path), rows)
-            if confidence is not None:
-                check_probabilities(confidence, str(path), rows)
+            for values in (confidence, probability):
+                if values is not None:
+                    check_probabilities(values, str(path), rows)
             labels[rows : rows + len(found)] = found
             rows += len(found)
             if job.out is not None and confidence is not None:
                 confidences.append(confidence)
+            if job.out is not None and probability is not None:
+                probabilities.append(probability)
         check_count(rows, shard)
         if job.out is not None:
-            write_labels(*job.out, path, job.ids, labels, np.concatenate(confidences) if confidences else None)
+            both = (np.concatenate(parts) if parts else None for parts in (confidences, probabilities))
+            write_labels(*job.out, path, job.ids, labels, *both)
     sizes, first = sizes_of(labels, job.labeller.clusters)
     return ClusterSizes(sizes, np.where(sizes > 0, shard.before + first, NO_ROW))
 
 
 def write_labels(
-    out: str, beside: str, path: Path, ids: str | None, labels: NDArray[np.int64], confidence: NDArray[Any] | None
+    out: str,
+    beside: str,
+    path: Path,
+    ids: str | None,
+    labels: NDArray[np.int64],
+    confidence: NDArray[Any] | None,
+    probabilities: NDArray[Any] | None,
 ) -> None:
-    """Write the labels of a shard; ``confidence`` is one value per row, or one per row and cluster."""
+    """Write the labels of a shard, with the confidence of each row and the probability of each cluster, if given."""
     columns: dict[str, Any] = {"shard": pl.repeat(path.name, len(labels), eager=True), "row": np.arange(len(labels))}
     if ids is not None:
         columns["id"] = ParquetStream(path).column(ids)
     columns["cluster"] = labels
     if confidence is not None:
-        columns["confidence"] = confidence if confidence.ndim == 1 else confidence.max(1)
-        if confidence.ndim == 2:
-            columns["probabilities"] = pl.Series(confidence, dtype=pl.Array(pl.Float64, confidence.shape[1]))
+        columns["confidence"] = confidence
+    if probabilities is not None:
+        columns["probabilities"] = pl.Series(probabilities, dtype=pl.Array(pl.Float64, probabilities.shape[1]))
     write_table(pl.DataFrame(columns), Path(out) / f"{path.stem}.parquet", beside=beside)

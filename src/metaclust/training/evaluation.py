@@ -132,7 +132,8 @@ def cluster_tasks(
 ) -> list[NDArray[np.int64]]:
     """Return the cluster of each row of each task, from the representations of all rows.
 
-    Without a ``pipeline``, cluster as :meth:`MetaClusterer.cluster` does.
+    Without a ``pipeline``, cluster as :meth:`MetaClusterer.cluster` does; with one, at most as many clusters are found
+    as there may be in training.
     """
     search = Search.of(model, seed)
     values = z.float().cpu().numpy()
@@ -146,7 +147,8 @@ def cluster_tasks(
                 # In the order of the task: sorting by the rows would depend on the last bit of a representation.
                 found.append(cluster_in_order(model, rows, search).components.assigned(rows)[0])
             else:
-                found.append(pipeline(model, pipeline.sample(rows), search.max_clusters, seed).best.labels)
+                limit = model.config.max_clusters
+                found.append(pipeline(model, pipeline.sample(rows), limit, seed).best.labels)
     return found
 
 

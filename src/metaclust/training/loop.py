@@ -35,7 +35,7 @@ Validate = Callable[[ClusteringModel, Tensor | SparseRows, Sequence[Task], Train
 
 
 def validate(model: ClusteringModel, x: Tensor | SparseRows, tasks: Sequence[Task], config: TrainingConfig) -> float:
-    """Return the mean ARI over ``tasks`` of the pipeline that the model ships with; processes share the tasks."""
+    """Return the mean ARI over ``tasks``, where the bound selects (see ``Search.of``); processes share the tasks."""
     return float(evaluate(model, x, tasks, seed=config.seed, among=current()).ari.mean())
 
 

@@ -27,6 +27,8 @@ DROPOUT = 0.1
 """For rows that are not images; chosen on validation categories of vectors and of sentence embeddings."""
 SHIFT = 0.035
 """For images, see ``ModelConfig.shift``; chosen on validation alphabets of Omniglot."""
+TRAINED_CLUSTERS = 10
+"""Where ``max_clusters`` is "auto": as in the paper."""
 FEWEST_FOR_VALIDATION = 8
 """With fewer categories than this, all are trained on and none is held out."""
 
@@ -44,7 +46,7 @@ def recipe_for(
     images, paper = len(input_shape) == 3, settings["preset"] == "paper"
     sampler, validation = training_tasks(settings, x, y, images)
     changes: dict[str, Any] = {
-        "max_clusters": int(settings["max_clusters"]),
+        "max_clusters": trained_clusters(settings),
         "components": settings["components"],
         "learn_prior": not paper,
     }
@@ -76,6 +78,11 @@ def recipe_for(
     )
 
 
+def trained_clusters(settings: Mapping[str, Any]) -> int:
+    """Return the largest number of categories of a training task, and of clusters that the learned start may have."""
+    return TRAINED_CLUSTERS if settings["max_clusters"] == "auto" else int(settings["max_clusters"])
+
+
 def training_tasks(
     settings: Mapping[str, Any], x: Tensor | SparseRows, y: NDArray[np.int64], images: bool
 ) -> tuple[TaskSampler, list[Task]]:
@@ -91,7 +98,7 @@ def training_tasks(
         x,
         y,
         order[held:],
-        n_categories=(2, max(2, int(settings["max_clusters"]))),
+        n_categories=(2, max(2, trained_clusters(settings))),
         rows=(low, high),
         imbalanced=True,
         seed=seed,

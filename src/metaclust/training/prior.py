@@ -69,7 +69,8 @@ class ComparingTask:
 
 def comparing_task(part: Unseen, seed: int, number: int) -> ComparingTask:
     """Draw a task of unseen categories, with the assignments that all priors start from."""
-    sample, y = draw_task(part, np.random.default_rng([seed, 0x9810, number]))
+    index, y = draw_task(part, np.random.default_rng([seed, 0x9810, number]), junk=0)
+    sample = Sample.of(part.z[index])
     numbers = likely_numbers(y)
     pipeline = pipeline_for(part.model, Search(numbers[-1], choose="bound"))
     initial = initial_assignments(pipeline.initialise, part.model, sample, numbers, 0)

@@ -18,7 +18,7 @@ from torch import Tensor
 from metaclust._util.distributed import current
 from metaclust._util.progress import Bar
 from metaclust.data.sparse import SparseRows, of_unit_length
-from metaclust.inference.calibrate import CHOICE_TASKS, Unseen, learn_selector
+from metaclust.inference.calibrate import CHOICE_TASKS, Unseen, calibrated_prior, learn_selector
 from metaclust.inference.initialise import ward_labels
 from metaclust.model.clustering_model import ClusteringModel
 from metaclust.model.config import ModelConfig
@@ -107,6 +107,8 @@ class Learned:
     model: ClusteringModel
     run: Run
     decisions: list[str] = field(default_factory=list)
+    unseen: list[Unseen] = field(default_factory=list)
+    """Representations of categories by models that were not trained on them."""
 
 
 def learn(recipe: Recipe) -> Learned:
@@ -122,8 +124,12 @@ def learn(recipe: Recipe) -> Learned:
     if model.config.learn_prior and parts:
         with counted(recipe, "fitting the prior", 2) as advance:
             decide(fit_prior(model, parts, recipe.effective_rows, recipe.training.seed, advance))
+    elif model.config.learn_prior and recipe.choose != "bound":
+        seen = unseen(model, recipe.sampler, recipe.sampler.categories)
+        model.set_prior(**calibrated_prior([seen]))
+        decide("The prior is that of the categories it was trained on: there are too few to keep some from training.")
     learn_to_select(model, parts, recipe, decide)
-    return Learned(model.eval(), run, decide.words)
+    return Learned(model.eval(), run, decide.words, parts)
 
 
 def learn_network(recipe: Recipe) -> tuple[ClusteringModel, Run, list[Unseen]]:
@@ -187,14 +193,13 @@ def learn_to_select(model: ClusteringModel, parts: list[Unseen], recipe: Recipe,
         return
     if known < FEWEST_FOR_CHOICE:
         decide(
-            f"Clusterings are selected by the evidence lower bound: learning to select takes {FEWEST_FOR_CHOICE} "
-            f"categories that the encoder has not seen, and there are {known}."
+            "Clusterings are selected as learned from other data, which comes with the package: learning to select "
+            f"takes {FEWEST_FOR_CHOICE} categories that the encoder has not seen, and there are {known}."
         )
         return
     with counted(recipe, "learning to select", recipe.choice_tasks) as advance:
         selector = learn_selector(
             parts,
-            effective_rows=model.config.effective_rows,
             tasks=recipe.choice_tasks,
             seed=recipe.training.seed,
             advance=advance,

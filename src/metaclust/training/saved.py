@@ -65,8 +65,6 @@ class SavedEstimator:
             )
         if model.weight_dtype != torch.float32:
             raise DataError(f"its weights are {model.weight_dtype}, but rows are prepared in float32: use load_model")
-        if settings.get("choose") == "learned" and model.choice is None:
-            raise DataError("estimator.choose='learned', but the model has no learned selector")
         if preparation.kind != "vectors":
             names = None
         if names is not None:

@@ -17,7 +17,8 @@ MOST_RESTARTS = 1000
 """The largest number of starts that a setting may ask for."""
 MOST = {"max_clusters": MOST_CLUSTERS, "restarts": MOST_RESTARTS, "min_cluster_size": 1_000_000}
 SAVED_SETTINGS: dict[str, Check] = {
-    **{name: whole(1) for name in ("max_clusters", "min_cluster_size", "choice_tasks")},
+    **{name: whole(1) for name in ("min_cluster_size", "choice_tasks")},
+    "max_clusters": lambda value: None if value == "auto" else whole(1)(value),
     "restarts": optional(whole(1)),
     **{name: optional(whole()) for name in ("pretrain_steps", "steps")},
     "task_rows": list_of(whole(), 2),
@@ -34,14 +35,25 @@ SAVED_SETTINGS: dict[str, Check] = {
 """The types and ranges of the settings in a model file, besides what :func:`check_settings` asks of all settings."""
 
 
+def check_max_clusters(value: Any) -> None:
+    """Raise an error unless it is a whole number of 1 or more, or "auto"."""
+    if isinstance(value, str) and value == "auto":
+        return
+    try:
+        check_count("max_clusters", value)
+    except ValueError as error:
+        raise ValueError(f"{error}, or 'auto'") from None
+
+
 def check_settings(settings: Mapping[str, Any]) -> None:
     """Raise an error that names the first invalid setting, before anything is read or trained."""
-    for name in ("max_clusters", "min_cluster_size", "choice_tasks"):
+    check_max_clusters(settings["max_clusters"])
+    for name in ("min_cluster_size", "choice_tasks"):
         check_count(name, settings[name])
     if settings["restarts"] is not None:
         check_count("restarts", settings["restarts"])
     for name, most in MOST.items():
-        if settings[name] is not None and settings[name] > most:
+        if settings[name] not in (None, "auto") and settings[name] > most:
             raise ValueError(f"{name}={settings[name]!r}: it must be at most {most:,}")
     for name in ("pretrain_steps", "steps"):
         if settings[name] is not None:
