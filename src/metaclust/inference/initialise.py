@@ -136,7 +136,7 @@ INITIALISERS: dict[str, Callable[[ClusteringModel, int], Initialiser | None]] = 
     "k-means++": KMeansPlusPlusStarts.for_model,
     "learned": LearnedStart.for_model,
 }
-"""The starts of a default prediction: from a model and the number of restarts, or None where the model has no such."""
+"""The starts where the bound selects: from a model and the number of restarts, or None where the model has no such."""
 
 
 def initial_assignments(

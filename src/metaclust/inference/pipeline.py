@@ -20,7 +20,7 @@ from metaclust.inference.initialise import (
     untried_near,
 )
 from metaclust.inference.refine import AdaptiveRefinement, Refinement, weighted
-from metaclust.inference.select import BestBound, LearnedSelector, MergedBound
+from metaclust.inference.select import SELECTORS, BestBound, LearnedSelector
 from metaclust.inference.stages import Candidate, Floats, Initialiser, Refiner, Sample, Selector
 from metaclust.mixture.seeding import seed_numbers
 from metaclust.model.clustering_model import ClusteringModel
@@ -138,7 +138,8 @@ def pipeline_for(model: ClusteringModel, search: Search | None = None) -> Pipeli
     if search.choose == "bound":
         possible = [make(model, search.restarts or 1) for make in INITIALISERS.values()]
         starts = tuple(start for start in possible if start is not None)
-        return Pipeline(starts, AdaptiveRefinement(), MergedBound(), search.effective_rows, rounds=2, centred=True)
+        select = SELECTORS["bound"](model)
+        return Pipeline(starts, AdaptiveRefinement(), select, search.effective_rows, rounds=2, centred=True)
     return learned_pipeline(model, LearnedSelector.for_model(model), search.restarts)
 
 
