@@ -13,7 +13,7 @@ from sklearn.metrics import adjusted_rand_score
 from metaclust import DataWarning, MetaClusterer
 from metaclust.data.sparse import SparseRows, of_unit_length
 from metaclust.inference import calibrate as calibration
-from metaclust.inference.calibrate import Unseen, calibrated_prior, draw_task, other_task
+from metaclust.inference.calibrate import Unseen, calibrated_prior, draw_task, other_task, task_rows
 from metaclust.inference.cluster import cluster_array
 from metaclust.inference.pipeline import Search
 from metaclust.model.checkpoint import load_model, save_model
@@ -166,7 +166,7 @@ def test_tasks_are_of_all_kinds():
     sizes = [np.unique(task, return_counts=True)[1] for task in drawn]
     assert 0.3 < np.mean([size.max() == size.min() for size in sizes]) < 0.9
     assert max(size.max() / size.min() for size in sizes) > 5
-    assert max(len(task) for task in drawn) <= 1300
+    assert max(len(task) for task in drawn) <= 40 * 60 * 1.12
 
 
 def test_some_tasks_are_of_categories_that_are_alike(monkeypatch):
@@ -175,7 +175,7 @@ def test_some_tasks_are_of_categories_that_are_alike(monkeypatch):
     part = unseen(centres[y][:, None], y)
 
     def span():
-        drawn = [np.unique(draw_task(part, np.random.default_rng(i))[1]) for i in range(200)]
+        drawn = [np.unique(draw_task(part, np.random.default_rng(i), junk=0)[1]) for i in range(200)]
         return np.mean([np.ptp(categories) for categories in drawn if len(categories) == 3])
 
     monkeypatch.setattr(calibration, "ALIKE", 0.0)
@@ -183,6 +183,88 @@ def test_some_tasks_are_of_categories_that_are_alike(monkeypatch):
     monkeypatch.setattr(calibration, "ALIKE", 1.0)
     # Three of the six that are next to one.
     assert span() <= 5 < anywhere
+
+
+def test_some_tasks_also_have_known_categories():
+    x, y = directions(30, 50, 0)
+    part = unseen(x.astype(float), y)
+    part = Unseen(part.z, part.y, part.model, known=np.arange(20))
+    np.testing.assert_array_equal(np.unique(part.new.y), np.arange(20, 30))
+    drawn = [np.unique(draw_task(part, np.random.default_rng(i), junk=0)[1]) for i in range(300)]
+    known = np.mean([categories.min() < 20 for categories in drawn])
+    assert 0.2 < known < 0.5
+    assert max(map(len, drawn)) > 20
+
+
+def test_the_prior_is_that_of_unseen_categories_alone():
+    x, y = directions(30, 50, 0)
+    part = unseen(x.astype(float), y)
+    both = Unseen(part.z, part.y, part.model, known=np.arange(20))
+    assert calibrated_prior([both]) == calibrated_prior([unseen(part.z[y >= 20], y[y >= 20])])
+
+
+@pytest.mark.parametrize(("rows", "enlarged"), [(12, True), (200, False)])
+def test_categories_are_enlarged_where_all_have_few_rows(rows, enlarged):
+    x, y = directions(20, rows, 0)
+    part = unseen(x.astype(float), y)
+    drawn = [draw_task(part, np.random.default_rng(i), junk=0) for i in range(100)]
+    repeated = [len(np.unique(index)) < len(index) for index, _ in drawn]
+    assert (0.2 < np.mean(repeated) < 0.6) if enlarged else not any(repeated)
+    for index, of_rows in drawn:
+        np.testing.assert_array_equal(part.y[index], of_rows)
+
+
+def test_larger_sizes_are_drawn_of_larger_categories():
+    x, _ = directions(20, 100, 0)
+    y = np.repeat(np.arange(20), np.linspace(10, 190, 20).astype(int))
+    part = unseen(x[: len(y)].astype(float), y)
+    for number in range(100):
+        _, drawn = draw_task(part, np.random.default_rng(number), junk=0)
+        categories, size = np.unique(drawn, return_counts=True)
+        np.testing.assert_array_equal(size, np.sort(size), err_msg=str(categories))
+
+
+def test_made_rows_have_the_mean_and_the_spread_of_their_category():
+    rng = np.random.default_rng(3)
+    y = np.repeat(np.arange(40), 12)
+    centres = 5 * rng.normal(size=(40, 4))
+    z = centres[y] + rng.normal(size=(len(y), 4)) * [1.0, 0.5, 2.0, 1.0]
+    index = np.concatenate([np.flatnonzero(y == 7), rng.choice(np.flatnonzero(y == 7), 20_000)])
+    rows = task_rows(unseen(z, y), index, rng)
+    np.testing.assert_array_equal(rows[:12], z[y == 7])
+    made = rows[12:]
+    np.testing.assert_allclose(made.mean(0), z[y == 7].mean(0), atol=0.06)
+    # Half of the covariance is that of the category, half that within all categories.
+    within = np.mean([np.cov(z[y == k].T) for k in range(40)], 0)
+    np.testing.assert_allclose(np.cov(made.T), (np.cov(z[y == 7].T) + within) / 2, atol=0.15)
+    # None of them is a copy.
+    assert len(np.unique(made, axis=0)) == len(made)
+
+
+def test_the_encoder_of_a_fold_has_not_seen_the_rows_it_is_judged_by(monkeypatch):
+    x, y = directions(12, 20, 0)
+    trained = []
+
+    def watched(part, categories, *arguments):
+        trained.append((part.sampler.y.copy(), categories))
+        return real(part, categories, *arguments)
+
+    real = recipe.train_residual
+    monkeypatch.setattr(recipe, "train_residual", watched)
+    parts = []
+    monkeypatch.setattr(recipe, "learn_to_select", lambda model, found, *rest: parts.extend(found))
+    MetaClusterer(**{**SMALL, "pretrain_steps": 2}, encoder="residual").fit(x, y)
+    assert len(parts) == 3
+    assert len(trained) == 4
+    for part, (of_rows, categories) in zip(parts, trained, strict=False):
+        np.testing.assert_array_equal(part.known, categories)
+        # Six of the twenty rows of each known category were kept apart, all rows of the others.
+        assert [(part.y == category).sum() for category in categories] == [6] * len(categories)
+        assert {int((of_rows == category).sum()) for category in categories} == {14}
+        assert set(np.unique(part.new.y)) == set(range(12)) - set(categories.tolist())
+        assert len(part.new.y) == 20 * (12 - len(categories))
+    # The encoder that is kept learns from every row.
+    assert (trained[3][0] >= 0).all()
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -235,7 +317,8 @@ def test_decisions_say_what_and_why(learned):
     said = " ".join(learned.decisions_)
     assert "The encoder is 'residual', as requested." in said
     assert "trained on all 24 categories" in said
-    assert re.search(r"The prior is that of .*, and a cluster counts as \d+\.0 rows", said)
+    assert re.search(r"The prior is that of .*: .*trees cut at the true number, and refined, have an ARI of 0", said)
+    assert re.search(r"In the bound a cluster counts as \d+\.0 rows", said)
     assert "learned from 40 tasks of 24 categories that the encoder had not seen" in said
 
 

@@ -7,16 +7,22 @@
 Of the categories, 80% are known and passed to ``fit``; piles are made of the others (``--validate``: 60% and 20%), and
 of known ones where that is said. Rows that are used in a pile are never trained on. The piles:
 
-- ``few``: 2 to 10 unseen categories, 40 rows each.
+- ``few``: 2 to 10 unseen categories, 40 rows each (``--rows``).
 - ``all``: all rows of all unseen categories.
 - ``zipf``: 20 unseen categories (or all there are), the largest with 300 rows, the smallest with 5.
 - ``mixed``: 30 known and 20 unseen categories (or as many as there are), sizes as in Zipf's law, 2% junk.
 - ``one``: a single unseen category, 20 to 150 rows.
 - ``junk``: 8 unseen categories, 40 rows each, with 0%, 2% and 10% junk: single rows of other unseen categories.
+- ``limits``: 16 unseen categories (or all there are), all rows.
+- ``eight``: 8 unseen categories, 40 rows each.
+- ``later``: the same; then rows of these and of 8 other unseen categories are assigned to the clusters.
 
-Each pile is clustered with ``max_clusters="auto"``; ``mixed`` also with 60, 100 and 200, and with other seeds. One JSON
-line for each pile: the adjusted Rand index (of rows that are not junk), the number of clusters found and its 90%
-interval, the best candidate, the rows that are right with their confidence in ten bins, and the baselines.
+Each pile is clustered with ``max_clusters="auto"``; ``mixed`` also with 60, 100 and 200 and with other seeds, and
+``limits`` with 20, 40 and 100. One JSON line for each pile: the adjusted Rand index (of rows that are not junk), the
+number of
+clusters found and its 90% interval, the best candidate, the rows that are right with their confidence in ten bins, and
+the baselines. ``--known N`` trains on N of the known categories only. ``--vectors numbers`` makes a table of numbers
+from images: the mean ink of 7 x 7 fields, and of every second row and column, in different units.
 """
 
 from __future__ import annotations
@@ -33,6 +39,7 @@ from sklearn.cluster import HDBSCAN, KMeans
 from sklearn.metrics import adjusted_rand_score, roc_auc_score
 
 from metaclust.data import load_dataset
+from metaclust.data.datasets.named import Dataset
 from metaclust.data.rows import DataWarning
 from metaclust.estimator import MetaClusterer
 from metaclust.experiments.records import append_record, commit, read_records
@@ -44,10 +51,12 @@ from metaclust.training.episodes import split_categories
 
 Labels = NDArray[np.int64]
 
-PILES = ("few", "all", "zipf", "mixed", "one", "junk")
-FEW, ONE, JUNK_PILES = 30, 15, 5
-"""Piles of these kinds for each split."""
-LIMITS: tuple[Any, ...] = ("auto", 60, 100, 200)
+PILES = ("few", "all", "zipf", "mixed", "one", "junk", "limits", "eight", "later")
+USUAL = PILES[:6]
+"""The piles that are made unless others are named."""
+NUMBERS = {"few": 30, "one": 15, "junk": 5, "eight": 10, "later": 5}
+"""Piles of these kinds for each split; one of any other."""
+LIMITS: dict[str, tuple[Any, ...]] = {"mixed": ("auto", 60, 100, 200), "limits": ("auto", 20, 40, 100)}
 SEEDS = range(10)
 MOST_SILHOUETTE = 100
 BINS = 10
@@ -75,11 +84,22 @@ def zipf_sizes(categories: int, largest: int, smallest: int) -> Labels:
     return np.maximum(smallest, sizes)
 
 
+def table_of_images(data: Dataset) -> Data:
+    """Return images as a table of numbers: the mean ink of fields, rows and columns, in different units."""
+    images = np.asarray(data.X, np.float32)[:, 0] / np.float32(255)
+    count, side, _ = images.shape
+    fields = images.reshape(count, 7, side // 7, 7, side // 7).mean((2, 4)).reshape(count, -1)
+    table = np.concatenate([fields, images.mean(1)[:, ::2], images.mean(2)[:, ::2]], 1)
+    units = np.random.default_rng(0).uniform(1, 100, table.shape[1]).astype(np.float32)
+    scaled = (table - table.mean(0)) / table.std(0)
+    return Data(table * units, scaled.astype(np.float32), data.y, data.categories)
+
+
 class Drawing:
     """Draws piles from rows that were kept from training."""
 
-    def __init__(self, y: Labels, unseen: Labels, known: Labels, held: Labels, split: int) -> None:
-        self.y, self.unseen, self.known, self.held, self.split = y, unseen, known, held, split
+    def __init__(self, y: Labels, unseen: Labels, known: Labels, held: Labels, split: int, size: int = 40) -> None:
+        self.y, self.unseen, self.known, self.held, self.split, self.size = y, unseen, known, held, split, size
 
     def rows(self, category: int, size: int, generator: np.random.Generator) -> Labels:
         """Draw rows of a category that were not trained on."""
@@ -92,9 +112,10 @@ class Drawing:
         unseen = generator.permutation(self.unseen)
         if kind == "few":
             chosen = unseen[: generator.integers(2, min(10, len(unseen)), endpoint=True)]
-            sizes = np.full(len(chosen), 40)
-        elif kind == "all":
-            chosen, sizes = unseen, np.full(len(unseen), len(self.y))
+            sizes = np.full(len(chosen), self.size)
+        elif kind in ("all", "limits"):
+            chosen = unseen if kind == "all" else unseen[:16]
+            sizes = np.full(len(chosen), len(self.y))
         elif kind == "zipf":
             chosen = unseen[:20]
             sizes = zipf_sizes(len(chosen), 300, 5)
@@ -106,7 +127,7 @@ class Drawing:
             chosen, sizes = unseen[:1], np.rint(np.exp(generator.uniform(np.log(20), np.log(150), 1))).astype(int)
         else:
             chosen = unseen[:8]
-            sizes = np.full(len(chosen), 40)
+            sizes = np.full(len(chosen), self.size)
         parts = [self.rows(int(c), int(s), generator) for c, s in zip(chosen, sizes, strict=True)]
         rows = np.concatenate(parts)
         others = np.setdiff1d(self.held, np.flatnonzero(np.isin(self.y, chosen)))
@@ -172,10 +193,36 @@ def measured(model: MetaClusterer, data: Data, pile: Pile, baselines: bool, **li
     return facts
 
 
-def run(data: Data, split: int, validate: bool, kinds: list[str], given: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def measured_later(model: MetaClusterer, data: Data, drawing: Drawing, pile: Pile) -> dict[str, Any]:
+    """Cluster a pile, assign further rows of its categories and of others, and compare their confidence."""
+    generator = np.random.default_rng([drawing.split, pile.number, 0x1A7E])
+    result = model.cluster(data.take(pile.rows))
+    rest = generator.permutation(np.setdiff1d(drawing.held, pile.rows))
+    rest = rest[np.isin(data.y[rest], drawing.unseen)]
+    own = np.isin(data.y[rest], pile.y)
+    others = generator.permutation(np.setdiff1d(drawing.unseen, pile.y))[:8]
+    further = np.concatenate([rest[own][:300], rest[np.isin(data.y[rest], others)][:300]])
+    assigned = result.assign(data.take(further))
+    new = ~np.isin(data.y[further], pile.y)
+    _, matched = right_rows(result.labels, pile.y, result.n_clusters)
+    return {
+        "ari": round(float(adjusted_rand_score(pile.y, result.labels)), 4),
+        "found": result.n_clusters,
+        "true": len(np.unique(pile.y)),
+        "interval": list(result.k_interval()),
+        "bins": bins_of(assigned.confidence, matched[assigned.labels] == data.y[further]),
+        "auc of new": round(float(roc_auc_score(new, -assigned.confidence)), 4),
+    }
+
+
+def run(
+    data: Data, split: int, validate: bool, kinds: list[str], given: dict[str, Any], size: int, most_known: int | None
+) -> Iterator[dict[str, Any]]:
     """Train on one split of the categories; yield what is measured of each pile."""
     parts = split_categories(data.y, split)
     known = parts.train if validate else np.union1d(parts.train, parts.validation)
+    if most_known is not None:
+        known = np.sort(np.random.default_rng([split, 0xFE3]).permutation(known)[:most_known])
     unseen = parts.validation if validate else parts.test
     generator = np.random.default_rng([split, 0x411E])
     # Half of the rows of known categories may be in piles, and are not trained on.
@@ -186,27 +233,21 @@ def run(data: Data, split: int, validate: bool, kinds: list[str], given: dict[st
     started = time.process_time()
     model = fitted(trained, known, MetaClusterer(seed=split, progress=False, **data.settings, **given))
     fit_seconds = round(time.process_time() - started, 1)
-    drawing = Drawing(data.y, unseen, known, np.flatnonzero(held), split)
-    numbers = {"few": FEW, "one": ONE, "junk": JUNK_PILES}
+    drawing = Drawing(data.y, unseen, known, np.flatnonzero(held), split, size)
     for kind in kinds:
-        for number in range(numbers.get(kind, 1)):
+        for number in range(NUMBERS.get(kind, 1)):
             for pile in drawing.pile(kind, number):
                 same = {"pile": kind, "number": number, "note": pile.note, "fit_cpu_seconds": fit_seconds}
-                if kind != "mixed":
-                    yield {**same, "max_clusters": "auto", "seed": split, **measured(model, data, pile, True)}
+                if kind == "later":
+                    yield {**same, "max_clusters": "auto", "seed": split, **measured_later(model, data, drawing, pile)}
                     continue
-                for limit in LIMITS:
+                for limit in LIMITS.get(kind, ("auto",)):
                     found = measured(model, data, pile, limit == "auto", max_clusters=limit)
                     yield {**same, "max_clusters": limit, "seed": split, **found}
-                for seed in SEEDS:
+                for seed in SEEDS if kind == "mixed" else ():
                     model.set_params(seed=seed)
-                    yield {
-                        **same,
-                        "max_clusters": "auto",
-                        "note": "seeds",
-                        "seed": seed,
-                        **measured(model, data, pile, False),
-                    }
+                    found = measured(model, data, pile, False)
+                    yield {**same, "max_clusters": "auto", "note": "seeds", "seed": seed, **found}
                 model.set_params(seed=split)
 
 
@@ -233,6 +274,7 @@ def summary(records: list[dict[str, Any]]) -> dict[str, float]:
         "covered": float(np.mean(covered)),
         "ECE": float(np.abs(bins[:, 1] - bins[:, 2]).sum() / bins[:, 0].sum()),
         "AUC": mean("auc"),
+        "AUC of new": mean("auc of new"),
         "CPU s": mean("cpu_seconds"),
     }
 
@@ -257,10 +299,12 @@ def table(records: list[dict[str, Any]]) -> str:
 def main() -> None:
     parser, running = run_or_table(__doc__, "make piles of validation categories")
     running.add_argument("--dataset", required=True)
-    running.add_argument("--vectors", choices=("pixels", "tfidf", "embeddings"), default="embeddings")
+    running.add_argument("--vectors", choices=("pixels", "numbers", "tfidf", "embeddings"), default="embeddings")
     running.add_argument("--embedding-model", default=EMBEDDING_MODEL, help="folder or name of the embedding model")
     running.add_argument("--split", type=int, nargs="+", default=[0, 1, 2, 3, 4])
-    running.add_argument("--pile", nargs="+", choices=PILES, default=list(PILES))
+    running.add_argument("--pile", nargs="+", choices=PILES, default=list(USUAL))
+    running.add_argument("--rows", type=int, default=40, help="rows of a category in piles of few")
+    running.add_argument("--known", type=int, help="number of categories to train on (default: all known)")
     arguments = parser.parse_args()
     if arguments.command == "table":
         print(table([record for path in arguments.paths for record in read_records(path)]))
@@ -269,14 +313,22 @@ def main() -> None:
         import torch
 
         torch.set_num_threads(arguments.threads)
-    data = read(load_dataset(arguments.dataset), arguments.vectors, arguments.embedding_model)
+    dataset = load_dataset(arguments.dataset)
+    if arguments.vectors == "numbers":
+        data = table_of_images(dataset)
+    else:
+        data = read(dataset, arguments.vectors, arguments.embedding_model)
+    name = arguments.dataset if arguments.vectors != "numbers" else f"{arguments.dataset}, numbers"
+    if arguments.known is not None:
+        name = f"{name}, {arguments.known} known"
     for split in arguments.split:
-        same = {"dataset": arguments.dataset, "split": split, "validate": arguments.validate}
+        same = {"dataset": name, "split": split, "validate": arguments.validate}
         done = {r["pile"] for r in read_records(arguments.out) if all(r.get(k) == v for k, v in same.items())}
         kinds = [kind for kind in arguments.pile if kind not in done]
         if not kinds:
             continue
-        for record in run(data, split, arguments.validate, kinds, dict(arguments.set)):
+        given = dict(arguments.set)
+        for record in run(data, split, arguments.validate, kinds, given, arguments.rows, arguments.known):
             append_record(arguments.out, {**same, **record, "commit": commit()})
         own = [r for r in read_records(arguments.out) if all(r.get(k) == v for k, v in same.items())]
         print(table(own), flush=True)

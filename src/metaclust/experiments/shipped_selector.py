@@ -26,9 +26,9 @@ from metaclust.data.rows import Rows
 from metaclust.estimator import MetaClusterer
 from metaclust.inference.calibrate import Unseen, learn_selector
 from metaclust.training.plan import recipe_for
-from metaclust.training.recipe import learn
+from metaclust.training.recipe import learn_representation
 
-TASKS = 2000
+TASKS = 900
 TABLES = {"table": (0, 24, 1.0), "wide table": (1, 60, 0.5)}
 """Made tables: the seed, the number of columns, and the standard deviation of the log variance of a column."""
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -62,7 +62,7 @@ def rows_of(source: str, root: Path | None) -> Rows:
 
 def unseen_parts(rows: Rows, settings: dict[str, Any]) -> list[Unseen]:
     """Train a model on some of the categories, and return representations of others."""
-    model = MetaClusterer(choose="bound", progress=True, **settings)
+    model = MetaClusterer(progress=True, **settings)
     rows = rows.without_small_categories()
     text = settings.get("text", "tfidf")
     preparation, rows = fit_preparation(
@@ -70,7 +70,7 @@ def unseen_parts(rows: Rows, settings: dict[str, Any]) -> list[Unseen]:
     )
     y: NDArray[np.int64] = rows.numbered()[0]
     recipe = recipe_for(model.get_params(), preparation(rows), y, preparation.input_shape, folder=None, resume=False)
-    return learn(recipe).unseen
+    return learn_representation(recipe).unseen
 
 
 def main() -> None:

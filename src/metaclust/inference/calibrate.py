@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -38,7 +38,7 @@ from metaclust.model.selector import SelectorNetwork
 
 FOLDS = 3
 """Parts of the tasks, where all have the same categories."""
-PRIOR_ROWS = 100
+PRIOR_ROWS = 1000
 """The expected variance counts as this many rows of a cluster: categories of one kind have similar variances, and with
 many columns a mixture mistakes chance for a small variance."""
 CHOICE_TASKS = 300
@@ -48,9 +48,9 @@ MOST_ROWS = 1200
 MOST_CATEGORIES = 100
 LARGEST_SIZE, SMALLEST_SIZE = 300, 5
 """The limits of such a task, and of the sizes of its categories."""
-LARGE, TIMES = 0.06, 3
-"""The share of tasks that may have several times as many rows, and categories that are as much larger again."""
-ALONE = 0.08
+LARGE, TIMES = 0.08, 3
+"""The share of tasks that may have several times as many rows and categories, and as much larger categories again."""
+ALONE = 0.2
 """The share of tasks with one category."""
 EVEN, SIMILAR, UNEVEN = 0.4, 0.2, 0.2
 """The shares of tasks whose categories have equal sizes, sizes within a factor of three of each other, and sizes from
@@ -59,22 +59,47 @@ ALIKE = 0.3
 """The share of tasks with neighbouring categories, like the letters of one alphabet."""
 JUNK, LEAST_JUNK, MOST_JUNK = 0.3, 0.01, 0.12
 """The share of tasks with rows that belong to no category of the task, and the shares of such rows."""
+ENLARGED, FEW_ROWS, MOST = 0.4, 40, 0.9
+"""The share of tasks whose categories may have more rows than there are of them, where most have fewer than so many."""
+WITH_KNOWN = 0.35
+"""The share of tasks with categories that the encoder was trained on beside unseen ones, where there are such rows."""
 OTHER = 0.25
 """The share of tasks that are altered to differ from those of the known categories: see :func:`other_task`."""
 NEARER, LARGER = 0.4, 0.35
 """In these tasks: the smallest factor on the distances between categories, and the standard deviation of the log
 scale."""
+WRONG_NUMBER, FARTHEST_OFF = 0.1, 1.5
+"""What a number of clusters that is wrong by a factor of e costs, in units of the ARI; it counts up to the second."""
 FURTHER_ROWS = 60
 """Rows of a task that are assigned to clusters found without them: some of its categories, some of others."""
 
 
+NONE = np.empty(0, np.int64)
+
+
 @dataclass(frozen=True, eq=False)
 class Unseen:
-    """The representations of rows, by a model that was not trained on their categories."""
+    """The representations of rows, by a model that was not trained on them.
+
+    It was not trained on their categories either, except for those that are ``known``.
+    """
 
     z: NDArray[np.float64]
     y: NDArray[np.int64]
     model: ClusteringModel
+    known: NDArray[np.int64] = field(default_factory=NONE.copy)
+    """Categories that the model was trained on, by other rows."""
+
+    @cached_property
+    def new(self) -> Unseen:
+        """The rows of unseen categories alone."""
+        rows = ~np.isin(self.y, self.known)
+        return Unseen(self.z[rows], self.y[rows], self.model)
+
+    @cached_property
+    def sizes(self) -> NDArray[np.int64]:
+        """The number of rows of each category."""
+        return np.unique(self.y, return_counts=True)[1]
 
     @cached_property
     def centres(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
@@ -96,7 +121,7 @@ def calibrated_prior(parts: Sequence[Unseen], prior_rows: float = PRIOR_ROWS) ->
     It is the precision of the means, and the shape and rate of the precisions of the components.
     """
     within, between = [], []
-    for part in parts:
+    for part in (part.new for part in parts):
         categories, centres = part.centres
         between.append(np.square(centres - centres.mean(0)).mean())
         for category in categories:
@@ -169,7 +194,7 @@ def drawn_pile(part: Unseen, seed: int, number: int) -> Pile:
     """Draw a task of unseen categories."""
     generator = np.random.default_rng([seed, 0xC401CE, number])
     index, y = draw_task(part, generator)
-    sample = Sample.of(part.z[index])
+    sample = Sample.of(task_rows(part, index, generator))
     rest = np.setdiff1d(np.arange(len(part.y)), index)
     place = generator.choice(rest, min(len(rest), FURTHER_ROWS), replace=False)
     own = np.isin(part.y[place], np.unique(y[y >= 0]))
@@ -183,14 +208,18 @@ def drawn_pile(part: Unseen, seed: int, number: int) -> Pile:
 
 
 def draw_task(
-    part: Unseen, generator: np.random.Generator, junk: float = JUNK
+    part: Unseen, generator: np.random.Generator, junk: float = JUNK, large: float = LARGE
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Draw a task with few or many categories of equal or different sizes, and perhaps junk.
 
-    Return the rows and their categories, -1 for junk.
+    Return the rows and their categories, -1 for junk. Rows come up again where a category has fewer than were drawn:
+    see :func:`task_rows`.
     """
-    categories, centres = part.centres
-    most = min(len(categories), MOST_CATEGORIES)
+    # A pile may also hold rows of categories that the encoder knows.
+    scope = part if len(part.known) and generator.random() < WITH_KNOWN else part.new
+    categories, centres = scope.centres
+    times = TIMES if generator.random() < large else 1
+    most = min(len(categories), times * MOST_CATEGORIES)
     number = 1
     if most > 1 and generator.random() > ALONE:
         # Log-uniform: as many tasks have 2 to 4 categories as 15 to 30.
@@ -201,10 +230,17 @@ def draw_task(
         nearest = np.argsort(np.square(centres - first).sum(1))[: max(2 * number, 3)]
         chosen = categories[nearest]
     chosen = generator.permutation(chosen)[:number]
+    # Categories that have more rows get the larger sizes: what large ones are like is learned from real ones.
+    chosen = chosen[np.argsort(-scope.sizes[np.searchsorted(categories, chosen)], kind="stable")]
     rows = []
-    for category, size in zip(chosen, draw_sizes(number, generator), strict=True):
+    # Rows that were made up are smoother than real ones: they serve where hardly any category has many rows.
+    few = np.quantile(scope.sizes, MOST) < FEW_ROWS
+    enlarged = generator.random() < ENLARGED and few
+    for category, size in zip(chosen, np.sort(draw_sizes(number, times, generator))[::-1], strict=True):
         members = np.flatnonzero(part.y == category)
         rows.append(generator.choice(members, min(len(members), int(size)), replace=False))
+        if enlarged and len(members) > 1 and size > len(members):
+            rows.append(generator.choice(members, int(size) - len(members)))
     index = np.concatenate(rows)
     y = part.y[index]
     if generator.random() < junk:
@@ -217,9 +253,37 @@ def draw_task(
     return index, y
 
 
-def draw_sizes(number: int, generator: np.random.Generator) -> NDArray[np.float64]:
-    """Draw the numbers of rows of the categories of a task."""
-    times = TIMES if generator.random() < LARGE else 1
+def task_rows(part: Unseen, index: NDArray[np.int64], generator: np.random.Generator) -> NDArray[np.float64]:
+    """Return the rows of a task; one that comes up again is replaced by a new one, as its category might have it.
+
+    Known categories may have few rows where new ones have many. A new row differs from the mean of its category half as
+    a random combination of its rows does, and half as a row of another category does from its own mean. (Not as the row
+    that came up does: categories would then be clumps of similar rows.)
+    """
+    z = part.z[index]
+    _, first = np.unique(index, return_index=True)
+    again = np.setdiff1d(np.arange(len(index)), first)
+    if not len(again):
+        return z
+    categories, centres = part.centres
+    place = np.searchsorted(categories, part.y)
+    size = np.bincount(place)
+    rest = part.z - centres[place]
+    several = np.flatnonzero(size[place] > 1)
+    other = generator.choice(several, len(again))
+    borrowed = rest[other] * np.sqrt(size[place[other]] / (size[place[other]] - 1))[:, None]
+    own = np.empty_like(borrowed)
+    of_category = place[index[again]]
+    for category in np.unique(of_category):
+        mine = of_category == category
+        rows = rest[place == category]
+        own[mine] = generator.normal(size=(int(mine.sum()), len(rows))) @ rows / np.sqrt(len(rows) - 1)
+    z[again] = centres[of_category] + np.sqrt(0.5) * (own + borrowed)
+    return z
+
+
+def draw_sizes(number: int, times: int, generator: np.random.Generator) -> NDArray[np.float64]:
+    """Draw the numbers of rows of the categories of a task, which may have ``times`` as many rows as most tasks."""
     most_rows, largest_size = times * MOST_ROWS, times**2 * LARGEST_SIZE
     largest = min(largest_size, max(SMALLEST_SIZE + 1, most_rows // number))
     log_smallest, log_largest = np.log(SMALLEST_SIZE), np.log(largest)
@@ -273,7 +337,10 @@ def compared_pile(network: SelectorNetwork, pile: Pile, seed: int) -> Compared:
     features = describe(evidence, merge_probabilities(evidence, network), [each.labels for each in candidates])
     known = pile.y >= 0
     reached = aris(pile.y[known], [in_order(candidate.labels[known]) for candidate in candidates])
-    return Compared(Example(features, reached), candidates, len(np.unique(pile.y[known])))
+    true = len(np.unique(pile.y[known]))
+    # Of clusterings that are as good, the one with the right number of clusters is preferred.
+    off = np.abs(np.log([candidate.clusters / true for candidate in candidates]))
+    return Compared(Example(features, reached - WRONG_NUMBER * np.minimum(off, FARTHEST_OFF)), candidates, true)
 
 
 def judged_rows(

@@ -19,7 +19,6 @@ from scipy.spatial.distance import cdist
 from metaclust._util.tensors import read_tensors
 from metaclust.inference.features import describe, evidence_of, merge_probabilities
 from metaclust.inference.numbers import NumberModel
-from metaclust.inference.refine import AdaptiveRefinement
 from metaclust.inference.stages import Candidate, Floats, Initial, Labels, Refiner, Sample, Selector, in_order
 from metaclust.model.clustering_model import ClusteringModel
 from metaclust.model.selector import FEATURES, SelectorNetwork
@@ -73,8 +72,7 @@ class LearnedSelector:
         return with_silhouette(scores, features, candidates) if self.general else scores
 
     def finish(self, model: ClusteringModel, sample: Sample, best: Candidate, refine: Refiner) -> Candidate:
-        # Candidates are compared after a few steps; the best is refined to the end.
-        return AdaptiveRefinement()(model, sample, [Initial(best.labels)])[0]
+        return best
 
     @property
     def numbers(self) -> NumberModel:

@@ -40,10 +40,10 @@ class MergeExample:
 
 @dataclass(frozen=True)
 class Example:
-    """The candidates of one task: their features, and the ARI of each."""
+    """The candidates of one task: their features, and what each is worth, which is its ARI or near it."""
 
     features: Floats
-    ari: Floats
+    worth: Floats
 
 
 @dataclass(frozen=True)
@@ -70,18 +70,18 @@ def fit_merges(
 
 
 def fit_scores(
-    network: FeatureNetwork, examples: Sequence[Example], *, steps: int = 600, seed: int = 0, fresh: bool = True
+    network: FeatureNetwork, examples: Sequence[Example], *, steps: int = 400, seed: int = 0, fresh: bool = True
 ) -> FeatureNetwork:
-    """Train a network to maximise the expected ARI of a candidate drawn by the softmax of the scores."""
+    """Train a network to maximise the expected worth of a candidate drawn by the softmax of the scores."""
     if not examples:
         raise ValueError("examples is empty: pass the candidates of at least one task")
-    longest = max(len(example.ari) for example in examples)
+    longest = max(len(example.worth) for example in examples)
     features = torch.zeros(len(examples), longest, len(FEATURES))
-    ari, present = torch.zeros(len(examples), longest), torch.zeros(len(examples), longest, dtype=torch.bool)
+    worth, present = torch.zeros(len(examples), longest), torch.zeros(len(examples), longest, dtype=torch.bool)
     for i, example in enumerate(examples):
-        size = len(example.ari)
+        size = len(example.worth)
         features[i, :size] = torch.from_numpy(example.features)
-        ari[i, :size] = torch.from_numpy(example.ari)
+        worth[i, :size] = torch.from_numpy(example.worth)
         present[i, :size] = True
 
     def loss() -> Tensor:
@@ -90,7 +90,7 @@ def fit_scores(
         scores: Tensor = network(some)
         probability = scores.masked_fill(~present[place], float("-inf")).softmax(-1)
         entropy = -(probability * (probability + 1e-9).log()).sum(-1).mean()
-        return -(probability * ari[place]).sum(-1).mean() - ENTROPY * entropy
+        return -(probability * worth[place]).sum(-1).mean() - ENTROPY * entropy
 
     return trained(network, features[present], loss, steps, 1e-2, seed, fresh)
 

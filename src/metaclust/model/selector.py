@@ -186,7 +186,7 @@ class SelectorNetwork(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.merges = FeatureNetwork(len(MERGE_FEATURES), (48, 48))
-        self.scores = FeatureNetwork(len(FEATURES), (32,), dropout=0.1)
+        self.scores = FeatureNetwork(len(FEATURES), (128,), dropout=0.3)
         self.confidence = FeatureNetwork(len(CONFIDENCE_FEATURES), (24,))
         # The distribution over numbers of clusters: the log temperature of the scores, the shift of the log number of
         # clusters, and the log standard deviation of that log number.

@@ -9,11 +9,12 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from metaclust.inference.calibrate import Unseen, aris, calibrated_prior, draw_task, likely_numbers
+from metaclust.inference.calibrate import Unseen, aris, calibrated_prior, draw_task, likely_numbers, task_rows
+from metaclust.inference.features import evidence_of
 from metaclust.inference.initialise import initial_assignments
-from metaclust.inference.pipeline import Search, pipeline_for
-from metaclust.inference.refine import common_weight
-from metaclust.inference.stages import Initial, Sample
+from metaclust.inference.pipeline import COMPARED_STEPS, Search, pipeline_for
+from metaclust.inference.refine import AdaptiveRefinement, common_weight
+from metaclust.inference.stages import Initial, Sample, in_order
 from metaclust.model.clustering_model import ClusteringModel
 
 PRIOR_TASKS = 24
@@ -26,33 +27,38 @@ def fit_prior(
     model: ClusteringModel,
     parts: Sequence[Unseen],
     effective_rows: float | Literal["auto"] | None,
+    by_bound: bool,
     seed: int,
     advance: Callable[[], object],
 ) -> str:
     """Set the prior, and as how many rows a cluster counts; return what was decided, and why.
 
     The prior is the one that training left or that of unseen categories, whichever clusters tasks of unseen categories
-    better when the bound selects. The models of all parts get it, too.
+    better: where the bound selects, or where trees are cut at the true number of categories and then refined. The
+    models of all parts get it, too.
     """
     start = {name: float(value.detach().exp()) for name, value in model.prior_logs.items()}
     priors = {"of the training": start, "of unseen categories": {**start, **calibrated_prior(parts)}}
     grid = EFFECTIVE_ROWS if effective_rows == "auto" else (effective_rows,)
     tasks = [comparing_task(parts[number % len(parts)], seed, number) for number in range(PRIOR_TASKS)]
-    ari = {}
+    reached: dict[str, float] = {}
     for name, prior in priors.items():
         for part in parts:
             part.model.set_prior(**prior)
-        for rows, reached in zip(grid, bound_aris(tasks, grid), strict=True):
-            ari[name, rows] = reached
+        reached[name] = max(bound_aris(tasks, grid)) if by_bound else refined_ari(tasks)
         advance()
-    name, rows = max(ari, key=lambda key: ari[key])
-    for one in (model, *(part.model for part in parts)):
+    name = max(reached, key=lambda key: reached[key])
+    models = (model, *(part.model for part in parts))
+    for one in models:
         one.set_prior(**priors[name])
+    rows = grid[int(np.argmax(bound_aris(tasks, grid)))] if len(grid) > 1 else grid[0]
+    for one in models:
         one.config = replace(one.config, effective_rows=rows)
-    other = max(value for key, value in ari.items() if key[0] != name)
+    (other,) = (value for key, value in reached.items() if key != name)
+    judge = "the bound then selects with" if by_bound else "trees cut at the true number, and refined, have"
     return (
-        f"The prior is that {name}, and a cluster counts as {rows or 'all its'} rows: on tasks of unseen categories "
-        f"the bound then selects with an ARI of {ari[name, rows]:.3f}; with the other prior {other:.3f}."
+        f"The prior is that {name}: on tasks of unseen categories {judge} an ARI of {reached[name]:.3f}; with the "
+        f"other prior {other:.3f}. In the bound a cluster counts as {rows or 'all its'} rows."
     )
 
 
@@ -69,8 +75,9 @@ class ComparingTask:
 
 def comparing_task(part: Unseen, seed: int, number: int) -> ComparingTask:
     """Draw a task of unseen categories, with the assignments that all priors start from."""
-    index, y = draw_task(part, np.random.default_rng([seed, 0x9810, number]), junk=0)
-    sample = Sample.of(part.z[index])
+    generator = np.random.default_rng([seed, 0x9810, number])
+    index, y = draw_task(part, generator, junk=0, large=0)
+    sample = Sample.of(task_rows(part, index, generator))
     numbers = likely_numbers(y)
     pipeline = pipeline_for(part.model, Search(numbers[-1], choose="bound"))
     initial = initial_assignments(pipeline.initialise, part.model, sample, numbers, 0)
@@ -88,3 +95,14 @@ def bound_aris(tasks: Sequence[ComparingTask], grid: Sequence[float | None]) -> 
         found.append([reached[np.argmax(each)] for each in bounds])
     means: list[float] = np.mean(found, 0).tolist()
     return means
+
+
+def refined_ari(tasks: Sequence[ComparingTask]) -> float:
+    """Return the mean ARI over tasks of trees cut at the true number of categories and refined, the better of two."""
+    found = []
+    for task in tasks:
+        trees = evidence_of(task.model, task.sample).trees
+        cuts = [Initial(in_order(tree.cut(len(np.unique(task.y))))) for tree in trees]
+        refined = AdaptiveRefinement(COMPARED_STEPS)(task.model, task.sample, cuts)
+        found.append(aris(task.y, [candidate.labels for candidate in refined]).max())
+    return float(np.mean(found))

@@ -18,7 +18,7 @@ from torch import Tensor
 from metaclust._util.distributed import current
 from metaclust._util.progress import Bar
 from metaclust.data.sparse import SparseRows, of_unit_length
-from metaclust.inference.calibrate import CHOICE_TASKS, Unseen, calibrated_prior, learn_selector
+from metaclust.inference.calibrate import CHOICE_TASKS, NONE, Unseen, calibrated_prior, learn_selector
 from metaclust.inference.initialise import ward_labels
 from metaclust.model.clustering_model import ClusteringModel
 from metaclust.model.config import ModelConfig
@@ -46,6 +46,8 @@ WIDE_ROWS = 600
 FEWEST_ROWS, MOST_WIDE_ROWS = 10, 30
 """Rows of each category in such a batch."""
 FOLDS = 3
+KEPT_APART = 0.3
+"""The share of the rows of known categories that the encoder of a fold is not trained on."""
 FEWEST_FOR_CHOICE = 6
 """With fewer unseen categories than this, nothing can be learned about how to select."""
 
@@ -113,6 +115,14 @@ class Learned:
 
 def learn(recipe: Recipe) -> Learned:
     """Choose an encoder, train it, fit the prior to unseen categories, and learn to select among clusterings."""
+    learned = learn_representation(recipe)
+    decide = Decisions(learned.decisions)
+    learn_to_select(learned.model, learned.unseen, recipe, decide)
+    return replace(learned, model=learned.model.eval(), decisions=decide.words)
+
+
+def learn_representation(recipe: Recipe) -> Learned:
+    """Choose an encoder, train it, and fit the prior to unseen categories."""
     decide = Decisions()
     if choose_encoder(recipe, decide) == "residual":
         model, run, parts = learn_residual(recipe, decide)
@@ -123,13 +133,13 @@ def learn(recipe: Recipe) -> Learned:
         model.config = replace(model.config, effective_rows=recipe.effective_rows)
     if model.config.learn_prior and parts:
         with counted(recipe, "fitting the prior", 2) as advance:
-            decide(fit_prior(model, parts, recipe.effective_rows, recipe.training.seed, advance))
+            by_bound = recipe.choose == "bound"
+            decide(fit_prior(model, parts, recipe.effective_rows, by_bound, recipe.training.seed, advance))
     elif model.config.learn_prior and recipe.choose != "bound":
         seen = unseen(model, recipe.sampler, recipe.sampler.categories)
         model.set_prior(**calibrated_prior([seen]))
         decide("The prior is that of the categories it was trained on: there are too few to keep some from training.")
-    learn_to_select(model, parts, recipe, decide)
-    return Learned(model.eval(), run, decide.words, parts)
+    return Learned(model, run, decide.words, parts)
 
 
 def learn_network(recipe: Recipe) -> tuple[ClusteringModel, Run, list[Unseen]]:
@@ -149,10 +159,13 @@ def learn_residual(recipe: Recipe, decide: Callable[[str], None]) -> tuple[Clust
     training = recipe.training_for("residual")
     parts = []
     if len(categories) >= 2 * FOLDS:
+        kept = rows_kept_apart(recipe.sampler.y, generator)
+        # Rows without a category are not trained on.
+        others = replace(recipe, sampler=replace(recipe.sampler, y=np.where(kept, -1, recipe.sampler.y)))
         for fold, part in enumerate(np.array_split(generator.permutation(categories), FOLDS)):
-            keep = recipe.keep(f"fold-{fold}")
-            model, _ = train_residual(recipe, np.setdiff1d(categories, part), training, keep)
-            parts.append(unseen(model.eval(), recipe.sampler, part))
+            known = np.setdiff1d(categories, part)
+            model, _ = train_residual(others, known, training, recipe.keep(f"fold-{fold}"))
+            parts.append(unseen(model.eval(), recipe.sampler, part, known, kept))
     model, run = train_residual(recipe, categories, training, recipe.keep())
     unit = " of unit length" if model.config.unit else ""
     decide(
@@ -187,7 +200,7 @@ def residual_config(recipe: Recipe, x: Tensor | SparseRows) -> ModelConfig:
 
 def learn_to_select(model: ClusteringModel, parts: list[Unseen], recipe: Recipe, decide: Callable[[str], None]) -> None:
     """Learn the selector from unseen categories, where that is wanted and there are enough."""
-    known = sum(len(np.unique(part.y)) for part in parts)
+    known = sum(len(np.unique(part.new.y)) for part in parts)
     if recipe.choose == "bound" or not model.config.learn_prior:
         decide("Clusterings are selected by the evidence lower bound, as requested.")
         return
@@ -244,9 +257,29 @@ def rows_of(sampler: TaskSampler, categories: NDArray[np.int64]) -> tuple[Tensor
     return sampler.x[torch.from_numpy(place)], sampler.y[place]
 
 
-def unseen(model: ClusteringModel, sampler: TaskSampler, categories: NDArray[np.int64]) -> Unseen:
-    x, y = rows_of(sampler, categories)
-    return Unseen(model.transform(x).double().cpu().numpy(), y, model)
+def unseen(
+    model: ClusteringModel,
+    sampler: TaskSampler,
+    categories: NDArray[np.int64],
+    known: NDArray[np.int64] = NONE,
+    kept: NDArray[np.bool_] | None = None,
+) -> Unseen:
+    """Represent the rows of unseen categories, and those of known ones that were kept from training."""
+    wanted = np.isin(sampler.y, categories)
+    if kept is not None:
+        wanted |= kept & np.isin(sampler.y, known)
+    place = np.flatnonzero(wanted)
+    z = model.transform(sampler.x[torch.from_numpy(place)]).double().cpu().numpy()
+    return Unseen(z, sampler.y[place], model, np.intersect1d(known, sampler.y[place]))
+
+
+def rows_kept_apart(y: NDArray[np.int64], generator: np.random.Generator) -> NDArray[np.bool_]:
+    """Draw some rows of each category."""
+    kept = np.zeros(len(y), bool)
+    for category in np.unique(y):
+        members = np.flatnonzero(y == category)
+        kept[generator.permutation(members)[: int(KEPT_APART * len(members))]] = True
+    return kept
 
 
 def choose_encoder(recipe: Recipe, decide: Callable[[str], None]) -> str:
