@@ -332,7 +332,7 @@ def test_only_a_fresh_network_is_standardized():
 
 def test_no_examples_are_an_error():
     with pytest.raises(ValueError, match="examples is empty"):
-        fit_scores(FeatureNetwork(len(FEATURES), (8,)), [])
+        fit_scores(FeatureNetwork(len(FEATURES), (8,)), [], steps=5)
 
 
 def test_weights_go_to_a_file_and_back():

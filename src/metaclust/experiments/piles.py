@@ -126,7 +126,8 @@ class Drawing:
         elif kind == "one":
             chosen, sizes = unseen[:1], np.rint(np.exp(generator.uniform(np.log(20), np.log(150), 1))).astype(int)
         else:
-            chosen = unseen[:8]
+            # Of those that come later, half of the categories may be left.
+            chosen = unseen[: min(8, len(unseen) // 2) if kind == "later" else 8]
             sizes = np.full(len(chosen), self.size)
         parts = [self.rows(int(c), int(s), generator) for c, s in zip(chosen, sizes, strict=True)]
         rows = np.concatenate(parts)

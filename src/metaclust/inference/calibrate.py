@@ -43,6 +43,8 @@ PRIOR_ROWS = 1000
 many columns a mixture mistakes chance for a small variance."""
 CHOICE_TASKS = 300
 """The number of tasks from which the selector is learned."""
+STEPS, MANY_TASKS = (1500, 400, 800), 50
+"""The steps in which merges, scores and confidence are learned; of fewer tasks they are as much fewer."""
 MOST_ROWS = 1200
 """About the most rows of such a task."""
 MOST_CATEGORIES = 100
@@ -165,28 +167,30 @@ def learn_selector(
         torch.manual_seed(seed)
         network = SelectorNetwork() if start is None else copy.deepcopy(start).cpu()
     piles = [drawn_pile(parts[number % len(parts)], seed, number) for number in range(tasks)]
-    fit_merges(network.merges, [merges_of(pile) for pile in piles], seed=seed, fresh=fresh)
+    merge_steps, score_steps, confidence_steps = (round(steps * min(1, tasks / MANY_TASKS)) for steps in STEPS)
+    fit_merges(network.merges, [merges_of(pile) for pile in piles], steps=merge_steps, seed=seed, fresh=fresh)
     compared = []
     for number, pile in enumerate(piles):
         compared.append(compared_pile(network, pile, number))
         advance()
     # The tasks of a part go together: their categories are the same.
     fold = np.arange(tasks) % (len(parts) if len(parts) > 1 else FOLDS)
+    every = [one.example for one in compared]
     numbers: list[NumberExample] = []
     rows: list[RowExample] = []
     for part in np.unique(fold):
         others = [one.example for one, at in zip(compared, fold, strict=True) if at != part]
         judge = copy.deepcopy(network)
-        fit_scores(judge.scores, others or [one.example for one in compared], seed=seed, fresh=fresh)
+        fit_scores(judge.scores, others or every, steps=score_steps, seed=seed, fresh=fresh)
         own = [(pile, one) for pile, one, at in zip(piles, compared, fold, strict=True) if at == part]
         for pile, one in own:
             scores = judge.scores.outputs(one.example.features)
             numbers.append(NumberExample(scores, one.clusters, one.true))
             rows += judged_rows(network, pile, one, scores)
-    fit_scores(network.scores, [one.example for one in compared], seed=seed, fresh=fresh)
+    fit_scores(network.scores, every, steps=score_steps, seed=seed, fresh=fresh)
     found = fit_numbers(numbers)
     network.number.copy_(torch.tensor([math.log(found.temperature), found.shift, math.log(found.deviation)]))
-    fit_confidence(network.confidence, rows, seed=seed, fresh=fresh)
+    fit_confidence(network.confidence, rows, steps=confidence_steps, seed=seed, fresh=fresh)
     return network.eval()
 
 

@@ -55,7 +55,7 @@ class RowExample:
 
 
 def fit_merges(
-    network: FeatureNetwork, examples: Sequence[MergeExample], *, steps: int = 1500, seed: int = 0, fresh: bool = True
+    network: FeatureNetwork, examples: Sequence[MergeExample], *, steps: int, seed: int = 0, fresh: bool = True
 ) -> FeatureNetwork:
     """Train a network to predict whether pairs that a merge brings together are of one category.
 
@@ -70,7 +70,7 @@ def fit_merges(
 
 
 def fit_scores(
-    network: FeatureNetwork, examples: Sequence[Example], *, steps: int = 400, seed: int = 0, fresh: bool = True
+    network: FeatureNetwork, examples: Sequence[Example], *, steps: int, seed: int = 0, fresh: bool = True
 ) -> FeatureNetwork:
     """Train a network to maximise the expected worth of a candidate drawn by the softmax of the scores."""
     if not examples:
@@ -96,7 +96,7 @@ def fit_scores(
 
 
 def fit_confidence(
-    network: FeatureNetwork, examples: Sequence[RowExample], *, steps: int = 800, seed: int = 0, fresh: bool = True
+    network: FeatureNetwork, examples: Sequence[RowExample], *, steps: int, seed: int = 0, fresh: bool = True
 ) -> FeatureNetwork:
     """Train a network to predict whether a row is in the right cluster; tasks count by the root of their rows."""
     weights = [np.full(len(example.right), len(example.right) ** -0.5) for example in examples]
