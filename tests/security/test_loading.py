@@ -123,6 +123,10 @@ CLUSTERINGS = {
         with_array("precisions", lambda old: old[..., None, None, None]),
         "size mismatch for precisions",
     ),
+    "means in half precision": (
+        with_array("means", lambda old: old.astype("f2")),
+        "means is float16: it must be float64 or float32",
+    ),
     "weights above one": (with_value("weights", 7.0), "weights holds 7"),
     "an unknown tensor": (lambda parts: parts.tensors.update(extra=np.zeros(3)), "1 tensors are unknown: extra"),
     "too few ids": (with_field("ids", ["a"]), r"ids=\['a'\]: it must be a list of 20 values, not of 1"),
