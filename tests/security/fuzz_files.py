@@ -132,7 +132,9 @@ def check_clustering(result: Clustering, rows: int | None = None) -> None:
     finite("their probabilities", list(result.k_probabilities.values()), 0, 1 + 1e-6)
     if result.k_probabilities:
         low, high = result.k_interval()
-        if not (low <= high and low in result.k_probabilities and high in result.k_probabilities):
+        # The number found is in it, however improbable.
+        known = {*result.k_probabilities, result.n_clusters}
+        if not (low <= result.n_clusters <= high and low in known and high in known):
             raise BadResult("the interval is not one of numbers of clusters")
     str(result.about), [start.clusters + start.bound for start in result.starts]
 
