@@ -190,6 +190,13 @@ def test_a_clustering(contents, tmp_path, change, message):
     refused(Clustering.load, tmp_path / "the-file", message)
 
 
+def test_the_interval_of_numbers_far_from_each_other_is_found_at_once(contents, tmp_path):
+    parts = parsed(contents["clustering"][0])
+    with_field("k_probabilities", {"1": 0.5, "999999999": 0.5})(parts)
+    (tmp_path / "the-file").write_bytes(written(parts))
+    assert Clustering.load(tmp_path / "the-file", device="cpu").k_interval() == (1, 999_999_999)
+
+
 WEIGHT = "encoder.network.0.weight"
 MODELS = {
     "a NaN concentration": (0, with_value("prior_logs.alpha", NAN), "prior_logs.alpha holds NaN or infinity"),
