@@ -76,6 +76,11 @@ def test_no_interval_around_the_most_probable_number_of_this_length_is_nearer_to
     assert off <= abs(wider - level) + 1e-9
 
 
+def test_an_interval_passes_over_numbers_without_a_probability():
+    assert interval({1: 0.5, 999_999_999: 0.5}) == (1, 999_999_999)
+    assert interval({2: 0.05, 10: 0.5, 11: 0.35, 999_999_999: 0.1}) == (2, 11)
+
+
 @given(found=DISTRIBUTIONS, levels=st.tuples(st.floats(0.05, 0.99), st.floats(0.05, 0.99)))
 def test_a_higher_level_has_a_wider_interval(found, levels):
     (low, high), (wide_low, wide_high) = (interval(found, level) for level in sorted(levels))

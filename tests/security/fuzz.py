@@ -1,13 +1,13 @@
 """Fuzz the files that metaclust reads: ``python tests/security/fuzz.py [KIND ...] --files 1000 --seed 3``.
 
-It prints a table of outcomes, also where it is interrupted (Ctrl-C), and exits with 1 if there was any but a refusal or
-a sound result. See harness.py.
+It prints a table of outcomes, also where it is interrupted (Ctrl-C, SIGINT or SIGTERM), and exits with 1 if there was
+any but a refusal or a sound result. See harness.py.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
+import signal
 import sys
 from concurrent.futures import ThreadPoolExecutor, wait
 from itertools import pairwise
@@ -46,6 +46,9 @@ def main() -> int:
     edges = [part * arguments.files // arguments.workers for part in range(arguments.workers + 1)]
     ranges = [range(first, last) for first, last in pairwise(edges)]
     parts = {kind.name: [harness.Tally(kind.name) for _ in ranges] for kind in kinds}
+    # A shell that starts a program in the background makes it ignore SIGINT.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     pool = ThreadPoolExecutor(arguments.workers)
     try:
         for kind in kinds:
@@ -56,12 +59,10 @@ def main() -> int:
             for job in jobs:
                 job.result()
     except KeyboardInterrupt:
-        pool.shutdown(wait=False, cancel_futures=True)
+        harness.stop_workers()
+        pool.shutdown(cancel_futures=True)
         shown([whole(tallies) for tallies in parts.values()])
-        for worker in list(harness.WORKERS):
-            worker.kill()
-        sys.stdout.flush()
-        os._exit(130)
+        return 130
     return shown([whole(tallies) for tallies in parts.values()])
 
 

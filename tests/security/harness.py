@@ -41,6 +41,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
+from threading import Event
 
 HERE = Path(__file__).parent
 FOLDER = Path(os.environ.get("METACLUST_FUZZ_FOLDER", HERE))
@@ -51,6 +52,8 @@ CPU_SECONDS, WALL_SECONDS = 5, 120
 """The time that reading one file may take; the clock only ends what waits for something."""
 LONGEST_MESSAGE = 3000
 LARGEST_KEPT = 300_000
+COPY = "copy"
+"""The name, in the folder of a worker, of a copy of the file that it reads."""
 CRASHES = 20
 """After so many deaths of workers a kind is given up."""
 OUTCOMES = ("refused", "loaded", "error", "bad result", "hang", "abort")
@@ -80,6 +83,8 @@ class FuzzKind:
 KINDS: dict[str, FuzzKind] = {}
 WORKERS: set[subprocess.Popen[str]] = set()
 """The workers that are running."""
+STOPPED = Event()
+"""Set where the run is interrupted: no worker is started any more."""
 
 
 def register(kind: FuzzKind) -> None:
@@ -192,8 +197,7 @@ def work(kind: FuzzKind, seed: int, numbers: range, scratch: Path) -> None:
             raise RuntimeError(f"seed {number} of kind {kind.name!r} does not load: {outcome}")
     before = limit_memory()
     for number in numbers:
-        path.write_bytes(mutated(kind, seeds, seed, number))
-        report(number, path, kind, before)
+        report(number, mutated(kind, seeds, seed, number), kind, scratch, before)
 
 
 def replay(kind: FuzzKind, paths: Sequence[Path], scratch: Path) -> None:
@@ -204,12 +208,15 @@ def replay(kind: FuzzKind, paths: Sequence[Path], scratch: Path) -> None:
         outcome_of(kind, scratch / f"file{kind.suffix}")
     before = limit_memory()
     for number, path in enumerate(paths):
-        copy = scratch / f"file{kind.suffix}"
-        copy.write_bytes(path.read_bytes())
-        report(number, copy, kind, before)
+        report(number, path.read_bytes(), kind, scratch, before)
 
 
-def report(number: int, path: Path, kind: FuzzKind, before: int) -> None:
+def report(number: int, content: bytes, kind: FuzzKind, scratch: Path, before: int) -> None:
+    """Read one file, and print a line about it."""
+    path = scratch / f"file{kind.suffix}"
+    # What reads a file may also write it: this copy is the one to keep.
+    for target in (path, scratch / COPY):
+        target.write_bytes(content)
     # The default action of both signals ends the process, whatever it is in.
     signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
     signal.setitimer(signal.ITIMER_REAL, WALL_SECONDS)
@@ -217,7 +224,7 @@ def report(number: int, path: Path, kind: FuzzKind, before: int) -> None:
     signal.setitimer(signal.ITIMER_PROF, 0)
     signal.setitimer(signal.ITIMER_REAL, 0)
     if outcome not in ALLOWED:
-        keep(kind, path, place)
+        keep(kind, content, place)
     peak = status("VmHWM") - before
     sys.stdout.write(f"{number}\t{outcome}\t{peak}\t{place!r}\n")
     sys.stdout.flush()
@@ -238,14 +245,14 @@ def status(name: str) -> int:
     return next(int(line.split()[1]) for line in STATUS.read_text().splitlines() if line.startswith(f"{name}:"))
 
 
-def keep(kind: FuzzKind, path: Path, place: str) -> None:
+def keep(kind: FuzzKind, content: bytes, place: str) -> None:
     """Keep a failing file, if it is small and the first of its place of failure."""
     folder = FOLDER / "regressions" / kind.name
     words = re.sub(r"\W+", "-", place)[:50].strip("-")
     target = folder / f"{words}-{hashlib.sha256(place.encode()).hexdigest()[:8]}{kind.suffix}"
-    if not target.exists() and path.stat().st_size <= LARGEST_KEPT:
+    if not target.exists() and len(content) <= LARGEST_KEPT:
         folder.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(path.read_bytes())
+        target.write_bytes(content)
 
 
 def fuzz(kind: FuzzKind, seed: int, numbers: range, tally: Tally) -> None:
@@ -254,6 +261,8 @@ def fuzz(kind: FuzzKind, seed: int, numbers: range, tally: Tally) -> None:
     The tally grows with every file, so that an interrupted run has one, too.
     """
     while tally.files < len(numbers) and tally.outcomes["hang"] + tally.outcomes["abort"] < CRASHES:
+        if STOPPED.is_set():
+            return
         left = numbers[tally.files :]
         run_worker(kind, tally, ["--seed", str(seed), "--work", str(left.start), str(left.stop)], len(left))
 
@@ -273,10 +282,13 @@ def run_worker(kind: FuzzKind, tally: Tally, arguments: list[str], expected: int
     done = 0
     with tempfile.TemporaryDirectory() as scratch, (Path(scratch) / "errors").open("w+") as errors:
         command = [sys.executable, str(HERE / "fuzz.py"), kind.name, "--scratch", scratch, *arguments]
+        # In a session of its own: what interrupts the run ends a worker through stop_workers alone.
         worker = subprocess.Popen(  # noqa: S603
-            command, stdout=subprocess.PIPE, stderr=errors, text=True, cwd=REPOSITORY
+            command, stdout=subprocess.PIPE, stderr=errors, text=True, cwd=REPOSITORY, start_new_session=True
         )
         WORKERS.add(worker)
+        if STOPPED.is_set():
+            worker.kill()
         if worker.stdout is None:
             raise RuntimeError("the worker has no output")
         for line in worker.stdout:
@@ -288,6 +300,8 @@ def run_worker(kind: FuzzKind, tally: Tally, arguments: list[str], expected: int
                 tally.failures.setdefault(f"{outcome}: {place}", number)
         code = worker.wait()
         WORKERS.discard(worker)
+        if STOPPED.is_set():
+            return
         if code > 0 or (code == 0) != (done == expected):
             errors.seek(0)
             raise RuntimeError(f"the worker for {kind.name!r} failed with code {code}:\n{errors.read()[-3000:]}")
@@ -296,8 +310,15 @@ def run_worker(kind: FuzzKind, tally: Tally, arguments: list[str], expected: int
             outcome = "hang" if death in ("SIGPROF", "SIGALRM") else "abort"
             tally.outcomes[outcome] += 1
             tally.failures.setdefault(f"{outcome}: {death}", str(tally.files - 1))
-            path = Path(scratch) / f"file{kind.suffix}"
-            keep(kind, path, f"{death} {hashlib.sha256(path.read_bytes()).hexdigest()[:8]}")
+            content = (Path(scratch) / COPY).read_bytes()
+            keep(kind, content, f"{death} {hashlib.sha256(content).hexdigest()[:8]}")
+
+
+def stop_workers() -> None:
+    """End all workers, and start no more: the file that one of them is reading is not counted."""
+    STOPPED.set()
+    for worker in list(WORKERS):
+        worker.kill()
 
 
 def table(tallies: Sequence[Tally]) -> str:

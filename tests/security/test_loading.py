@@ -12,13 +12,32 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
-from fuzz_files import clustering_seeds, mixture, mixture_rows, model_seeds, run_seeds, state_seeds, try_run
+from fuzz_files import (
+    clustering_seeds,
+    method_seeds,
+    mixture,
+    mixture_rows,
+    model_seeds,
+    run_seeds,
+    state_seeds,
+    try_model,
+    try_run,
+)
 from mutations import Parts, parsed, written
+from sklearn.exceptions import ConvergenceWarning
 
 from metaclust import CheckpointError, Clustering, ClusteringModel, MetaClusterer, ModelConfig, load_model, save_model
+from metaclust.data.rows import DataError
+from metaclust.experiments.methods import load_method
 
 pytestmark = pytest.mark.usefixtures("_without_type_checks")
-SEEDS = {"model": model_seeds, "clustering": clustering_seeds, "fit": state_seeds, "run": run_seeds}
+SEEDS = {
+    "model": model_seeds,
+    "clustering": clustering_seeds,
+    "fit": state_seeds,
+    "run": run_seeds,
+    "method": method_seeds,
+}
 NAN, INF = float("nan"), float("inf")
 
 
@@ -55,6 +74,10 @@ def with_array(name, make):
         parts.tensors[name] = make(parts.tensors[name])
 
     return change
+
+
+def as_float32(name):
+    return with_array(name, lambda old: old.astype("f4"))
 
 
 def with_field(*path_and_value):
@@ -99,6 +122,10 @@ CLUSTERINGS = {
     "deep precisions": (
         with_array("precisions", lambda old: old[..., None, None, None]),
         "size mismatch for precisions",
+    ),
+    "means in half precision": (
+        with_array("means", lambda old: old.astype("f2")),
+        "means is float16: it must be float64 or float32",
     ),
     "weights above one": (with_value("weights", 7.0), "weights holds 7"),
     "an unknown tensor": (lambda parts: parts.tensors.update(extra=np.zeros(3)), "1 tensors are unknown: extra"),
@@ -161,6 +188,13 @@ def test_a_clustering(contents, tmp_path, change, message):
     change(parts)
     (tmp_path / "the-file").write_bytes(written(parts))
     refused(Clustering.load, tmp_path / "the-file", message)
+
+
+def test_the_interval_of_numbers_far_from_each_other_is_found_at_once(contents, tmp_path):
+    parts = parsed(contents["clustering"][0])
+    with_field("k_probabilities", {"1": 0.5, "999999999": 0.5})(parts)
+    (tmp_path / "the-file").write_bytes(written(parts))
+    assert Clustering.load(tmp_path / "the-file", device="cpu").k_interval() == (1, 999_999_999)
 
 
 WEIGHT = "encoder.network.0.weight"
@@ -249,6 +283,29 @@ def test_weights_too_large_for_any_row_are_an_error_of_the_file(contents, tmp_pa
     refused(lambda path: load_model(path, device="cpu"), tmp_path / "the-file", "a row of zeros has no finite")
 
 
+def test_a_scaling_of_other_units_refuses_the_rows_and_says_where(contents, tmp_path):
+    parts = parsed(contents["model"][0])
+    with_field("input", "scale", [1.0, 1e-30, 0.5, 1.5])(parts)
+    (tmp_path / "the-file").write_bytes(written(parts))
+    model = MetaClusterer.load(tmp_path / "the-file", device="cpu")
+    with pytest.raises(DataError, match=r"column 'b': .* standard deviations from the mean of the training rows"):
+        model.cluster(pl.DataFrame(np.eye(4), schema=["a", "b", "c", "d"]))
+    # The fuzzer takes this for a refusal.
+    with pytest.warns(UserWarning, match="valid feature names"):
+        try_model(tmp_path / "the-file")
+
+
+def without_best(start):
+    """A change to so many finished starts, and no result of them."""
+
+    def change(parts: Parts) -> None:
+        parts.header.pop("best")
+        parts.header["start"] = start
+        parts.tensors = {name: value for name, value in parts.tensors.items() if not name.startswith("best.")}
+
+    return change
+
+
 STATES = {
     "a missing tensor": (without_tensor("survey.mean"), "'mean' is missing"),
     "a missing field": (without_field("survey"), "survey is missing"),
@@ -256,16 +313,40 @@ STATES = {
     "negative variances": (with_value("survey.covariance", -1.0), "covariance holds -1"),
     "a sample of other columns": (with_array("survey.sample", lambda old: old[:, :1]), "size mismatch for covariance"),
     "bounds as text": (with_field("bounds", "high"), "bounds='high': it must be a list"),
-    "starts without end": (with_field("start", 10**9), "start=1000000000: a fit has a best result"),
+    "a second start without a first": (with_field("start", 0), "start=0: a fit has a best result after"),
+    "starts without end": (without_best(10**9), "start=1000000000: a fit has a best result"),
     "rows of 400 digits": (with_field("survey", "rows", 10**400), "more than 64 bits"),
     "a NaN parameter": (with_value("memo.parameters.theta", NAN), "theta holds NaN"),
     "a negative shape": (with_value("memo.parameters.a", -1.0), "a holds -1"),
+    "no variance at all": (with_value("survey.covariance", 0.0), "survey.covariance has no positive variance"),
+    "sums in single precision": (as_float32("memo.features"), "memo.features is float32: it must be float64"),
+    "entropies in single precision": (as_float32("memo.entropy"), "memo.entropy is float32: it must be float64"),
+    "a parameter in another precision": (
+        as_float32("memo.parameters.theta"),
+        r"memo.parameters are in several precisions \(float32, float64\): they must be in one",
+    ),
+    "a best result in single precision": (
+        as_float32("best.parameters.theta"),
+        "best.parameters.theta is float32: it must be float64",
+    ),
+    "sticks in single precision": (as_float32("best.sticks.gamma2"), "best.sticks.gamma2 is float32: it must be"),
+    "a sample in single precision": (as_float32("survey.sample"), "sample is float32: it must be float64"),
 }
+
+
+def fit_parts(contents, covariance):
+    """A state of a fit with such components, in its second start."""
+    found = (parsed(content) for content in contents["fit"])
+    return next(
+        parts
+        for parts in found
+        if parts.header["settings"]["covariance"] == covariance and {"memo", "best"} <= parts.header.keys()
+    )
 
 
 @pytest.mark.parametrize(("change", "message"), STATES.values(), ids=STATES.keys())
 def test_the_state_of_a_fit(contents, tmp_path, change, message):
-    parts = parsed(contents["fit"][0])
+    parts = fit_parts(contents, "spherical")
     change(parts)
     (tmp_path / "the-file").write_bytes(written(parts))
     fit = mixture("spherical").fit
@@ -278,6 +359,18 @@ RUNS = {
     "a NaN moment": (with_value("optimizer.0.exp_avg", NAN), "0.exp_avg holds NaN"),
     "a negative square": (with_value("optimizer.0.exp_avg_sq", -1.0), "0.exp_avg_sq holds -1"),
     "a NaN weight": (with_value("best.encoder.network.0.weight", NAN), "encoder.network.0.weight holds NaN"),
+    "a weight in another precision": (
+        with_array("model.encoder.network.0.weight", lambda old: old.astype("f8")),
+        "encoder.network.0.weight is float64: it must be float32",
+    ),
+    "a best weight in another precision": (
+        with_array("best.encoder.network.0.weight", lambda old: old.astype("f2")),
+        "encoder.network.0.weight is float16: it must be float32",
+    ),
+    "a moment in another precision": (
+        with_array("optimizer.0.exp_avg", lambda old: old.astype("f8")),
+        "0.exp_avg is float64: it must be float32",
+    ),
     "no settings": (without_field("settings"), "settings is missing"),
     "settings as text": (with_field("settings", "training"), "settings='training'"),
     "no groups": (with_field("groups", []), "it holds 0 groups of weights, where 1 are expected"),
@@ -297,6 +390,31 @@ def test_a_run(contents, tmp_path, change, message):
     change(parts)
     (tmp_path / "the-file").write_bytes(written(parts))
     refused(try_run, tmp_path / "the-file", message)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_method_in_another_precision(contents, tmp_path, seed):
+    parts = parsed(contents["method"][seed])
+    name = next(name for name, value in parts.tensors.items() if value.dtype == np.float32 and value.ndim == 2)
+    # What float32 cannot hold: a weight of it would be infinite.
+    parts.tensors[name] = parts.tensors[name].astype("f8")
+    parts.tensors[name][0, 0] = 1e300
+    (tmp_path / "the-file").write_bytes(written(parts))
+    refused(load_method, tmp_path / "the-file", f"{name.removeprefix('model.')} is float64: it must be float32")
+
+
+@pytest.mark.parametrize("covariance", ["spherical", "diagonal", "full"])
+def test_a_fit_that_started_on_a_device_without_float64_is_resumed(contents, tmp_path, covariance):
+    parts = fit_parts(contents, covariance)
+    for name in parts.tensors:
+        if name.startswith("memo.parameters."):
+            as_float32(name)(parts)
+    (tmp_path / "the-file").write_bytes(written(parts))
+    with pytest.warns(ConvergenceWarning):
+        fitted = mixture(covariance).fit(mixture_rows(), state=tmp_path / "the-file", resume=True)
+    assert fitted.means_.dtype == fitted.precisions_.dtype == np.float64
+    saved = parsed((tmp_path / "the-file").read_bytes()).tensors
+    assert {value.dtype for value in saved.values()} == {np.dtype(np.float64)}
 
 
 LOADERS = [Clustering.load, MetaClusterer.load, load_model]

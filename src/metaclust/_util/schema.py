@@ -137,11 +137,9 @@ def tensor(
     """Return a tensor, if it has this shape, one of these dtypes, and finite values from ``low`` to ``high``."""
     if name not in tensors:
         raise ValueError(f"the tensor {name!r} is missing")
-    value, allowed = tensors[name], tuple(dtypes)
+    value = tensors[name]
     check_shape(name, value, shape)
-    if value.dtype not in allowed:
-        wanted = " or ".join(short_name(dtype) for dtype in allowed)
-        raise ValueError(f"{name} is {short_name(value.dtype)}: it must be {wanted}")
+    check_dtype(name, value, dtypes)
     check_range(name, value, low, high)
     return value
 
@@ -150,6 +148,22 @@ def check_shape(name: str, value: Tensor, shape: tuple[int, ...]) -> None:
     """Raise ValueError for another shape."""
     if tuple(value.shape) != shape:
         raise ValueError(f"size mismatch for {name}: {tuple(value.shape)} in the file, where {shape} is expected")
+
+
+def check_dtype(name: str, value: Tensor, dtypes: Iterable[torch.dtype]) -> None:
+    """Raise ValueError for another dtype."""
+    allowed = tuple(dtypes)
+    if value.dtype not in allowed:
+        wanted = " or ".join(short_name(dtype) for dtype in allowed)
+        raise ValueError(f"{name} is {short_name(value.dtype)}: it must be {wanted}")
+
+
+def common_dtype(tensors: Mapping[str, Tensor], name: str) -> torch.dtype:
+    """Return the precision of tensors, which messages call ``name``; all must have the same."""
+    found = {short_name(value.dtype): value.dtype for value in tensors.values() if value.is_floating_point()}
+    if len(found) > 1:
+        raise ValueError(f"{name} are in several precisions ({', '.join(sorted(found))}): they must be in one")
+    return next(iter(found.values()), torch.float32)
 
 
 def check_range(name: str, value: Tensor, low: float = -math.inf, high: float = math.inf) -> None:

@@ -91,17 +91,25 @@ def interval(probabilities: Mapping[int, float], level: float = 0.9) -> tuple[in
     >>> interval({3: 0.04, 4: 0.5, 5: 0.42, 6: 0.04})
     (4, 5)
     """
-    low = high = max(probabilities, key=lambda number: (probabilities[number], -number))
-    first, last = min(probabilities), max(probabilities)
-    reached = probabilities[low]
-    best, off = (low, high), abs(reached - level)
-    while low > first or high < last:
-        below = probabilities.get(low - 1, 0.0) if low > first else -1.0
-        above = probabilities.get(high + 1, 0.0) if high < last else -1.0
-        if below >= above:
-            low, reached = low - 1, reached + below
+    numbers = sorted(probabilities)
+    first = last = numbers.index(max(numbers, key=lambda number: (probabilities[number], -number)))
+    reached = probabilities[numbers[first]]
+    best, off = (first, last), abs(reached - level)
+
+    def beside(place: int, step: int) -> float:
+        """The probability of the number beside a place in either direction: 0 where it is left out, -1 at the end."""
+        if not 0 <= place + step < len(numbers):
+            return -1.0
+        return probabilities[numbers[place + step]] if numbers[place + step] == numbers[place] + step else 0.0
+
+    # From one number that has a probability to the next: between them may be very many that have none.
+    while first > 0 or last < len(numbers) - 1:
+        if beside(first, -1) >= beside(last, 1):
+            first -= 1
+            reached += probabilities[numbers[first]]
         else:
-            high, reached = high + 1, reached + above
+            last += 1
+            reached += probabilities[numbers[last]]
         if abs(reached - level) < off:
-            best, off = (low, high), abs(reached - level)
-    return best
+            best, off = (first, last), abs(reached - level)
+    return numbers[best[0]], numbers[best[1]]

@@ -24,6 +24,8 @@ from metaclust.model.selector import CLUSTER_FEATURES
 
 ARRAYS = ("labels", "confidence", "representations")
 COMPONENTS = ("weights", "means", "precisions", "offsets")
+FLOATS = (torch.float64, torch.float32)
+"""What NumPy computes in; it mixes the two."""
 START = {"clusters": schema.whole(1), "bound": schema.number()}
 PROBABILITY_ROUNDING = 1e-6
 """By how much a probability may exceed one."""
@@ -134,17 +136,22 @@ def checked_arrays(tensors: dict[str, Tensor]) -> dict[str, NDArray[Any]]:
     (clusters, width), rows = means.shape, len(tensors["labels"]) if tensors["labels"].ndim else 0
     if "confidence" not in tensors:
         # Files of format 1 may hold all probabilities instead.
-        probabilities = schema.tensor(tensors, "probabilities", (rows, clusters), 0, 1 + PROBABILITY_ROUNDING)
+        probabilities = schema.tensor(tensors, "probabilities", (rows, clusters), 0, 1 + PROBABILITY_ROUNDING, FLOATS)
         tensors = {**tensors, "confidence": probabilities.amax(1)}
     axes = tensors["precisions"].ndim - 1
     precisions = schema.tensor(
-        tensors, "precisions", (clusters, *[width] * min(max(axes, 0), 2)), -LARGEST_PRECISION, LARGEST_PRECISION
+        tensors,
+        "precisions",
+        (clusters, *[width] * min(max(axes, 0), 2)),
+        -LARGEST_PRECISION,
+        LARGEST_PRECISION,
+        FLOATS,
     )
     schema.check_range("precisions", precisions if axes < 2 else precisions.diagonal(dim1=-2, dim2=-1), 0)
     schema.tensor(tensors, "labels", (rows,), 0, clusters - 1, dtypes=(torch.int64,))
-    schema.tensor(tensors, "confidence", (rows,), 0, 1 + PROBABILITY_ROUNDING)
-    schema.tensor(tensors, "representations", (rows, width))
-    schema.tensor(tensors, "weights", (clusters,), 0, 1 + PROBABILITY_ROUNDING)
-    schema.tensor(tensors, "means", (clusters, width), -LARGEST_MEAN, LARGEST_MEAN)
-    schema.tensor(tensors, "offsets", (clusters,), -LARGEST_PRECISION, LARGEST_PRECISION)
+    schema.tensor(tensors, "confidence", (rows,), 0, 1 + PROBABILITY_ROUNDING, FLOATS)
+    schema.tensor(tensors, "representations", (rows, width), dtypes=FLOATS)
+    schema.tensor(tensors, "weights", (clusters,), 0, 1 + PROBABILITY_ROUNDING, FLOATS)
+    schema.tensor(tensors, "means", (clusters, width), -LARGEST_MEAN, LARGEST_MEAN, FLOATS)
+    schema.tensor(tensors, "offsets", (clusters,), -LARGEST_PRECISION, LARGEST_PRECISION, FLOATS)
     return {name: tensors[name].numpy() for name in (*ARRAYS, *COMPONENTS)}

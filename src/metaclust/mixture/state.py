@@ -26,11 +26,12 @@ LARGEST_IN_STATE = 1e100
 """The largest number in a state, such that its cube is still a number."""
 FLOAT64 = (torch.float64,)
 FLOATS = (torch.float64, torch.float32)
-"""Parameters come in float32 from a device that has no float64."""
+"""A fit starts from parameters in float32 if they come from a device that has no float64; it computes in float64."""
 SUM_ROUNDING = 1e-3
 """By what share sums over all rows, perhaps in float32, may differ from their number."""
 POSITIVE = ("a", "b", "s", "kappa", "factor")
 """Parameters of the families that are positive, or matrices with positive diagonals."""
+POSITIVE_RANGE = (1 / LARGEST_IN_STATE, LARGEST_IN_STATE)
 BOUNDS = schema.list_of(schema.number())
 FIELDS = {"start": schema.whole(), "bounds": BOUNDS, "survey": schema.mapping}
 
@@ -66,11 +67,16 @@ def save_state(path: str | os.PathLike[str], state: FitState, settings: dict[str
 
 
 def load_state(
-    path: str | os.PathLike[str], settings: dict[str, Any], family: type[Family], sample_rows: float = LARGEST_IN_STATE
+    path: str | os.PathLike[str],
+    settings: dict[str, Any],
+    family: type[Family],
+    sample_rows: float = LARGEST_IN_STATE,
+    has_variances: bool = True,
 ) -> FitState | None:
     """The state that :func:`save_state` wrote with the same settings; None if there is no file.
 
-    ``sample_rows`` is the largest weight of the sample of rows in it.
+    ``sample_rows`` is the largest weight of the sample of rows in it. ``has_variances`` says whether the survey has the
+    variances of the rows: a fit that needs them is not begun with rows that are all equal.
     """
     if not Path(path).exists():
         return None
@@ -85,7 +91,10 @@ def load_state(
             "settings, or another path"
         )
     with refusing(path, "a fit"):
-        return state_from(tensors, header, family(), sample_rows)
+        state = state_from(tensors, header, family(), sample_rows)
+        if has_variances and not bool((variances_of(state.survey.covariance) > 0).any()):
+            raise ValueError("survey.covariance has no positive variance: no fit is begun with such rows")
+        return state
 
 
 @contextmanager
@@ -112,10 +121,10 @@ def state_from(tensors: dict[str, Tensor], header: dict[str, Any], family: Famil
         batches, components = sizes(tensors, "memo.features", 3)[:2]
         sums = (batches, components, family.feature_count(width))
         memo = Memo(
-            schema.tensor(tensors, "memo.features", sums, -LARGEST_IN_STATE, LARGEST_IN_STATE, FLOATS),
-            schema.tensor(tensors, "memo.entropy", (batches,), -LARGEST_IN_STATE, LARGEST_IN_STATE, FLOATS),
+            schema.tensor(tensors, "memo.features", sums, -LARGEST_IN_STATE, LARGEST_IN_STATE, FLOAT64),
+            schema.tensor(tensors, "memo.entropy", (batches,), -LARGEST_IN_STATE, LARGEST_IN_STATE, FLOAT64),
             header["memo"]["rows"],
-            parameters_from(with_prefix(tensors, "memo.parameters."), family, components, width),
+            parameters_from(tensors, "memo.parameters", family, (components, width), FLOATS),
         )
         check_memo(memo, seen)
         used += 2 + len(fields(memo.parameters))
@@ -123,10 +132,10 @@ def state_from(tensors: dict[str, Tensor], header: dict[str, Any], family: Famil
         end = schema.fields(header["best"], {"bounds": BOUNDS, "converged": schema.flag}, name="best")
         (components,) = sizes(tensors, "best.sticks.gamma1", 1)
         gammas = (
-            schema.tensor(tensors, f"best.sticks.{name}", (components,), 1 / LARGEST_IN_STATE, LARGEST_IN_STATE, FLOATS)
+            schema.tensor(tensors, f"best.sticks.{name}", (components,), *POSITIVE_RANGE, FLOAT64)
             for name in ("gamma1", "gamma2")
         )
-        found = parameters_from(with_prefix(tensors, "best.parameters."), family, components, width)
+        found = parameters_from(tensors, "best.parameters", family, (components, width), FLOAT64)
         best = BlockPosterior(found, Sticks(*gammas), tuple(map(float, end["bounds"])), end["converged"])
         used += 2 + len(fields(found))
     if len(tensors) != used:
@@ -177,20 +186,23 @@ def survey_from(tensors: dict[str, Tensor], counts: dict[str, Any], sample_rows:
     )
 
 
-def parameters_from(tensors: dict[str, Tensor], family: Family, components: int, width: int) -> Any:
-    """Return the parameters of so many components in rows of this width."""
+def parameters_from(
+    tensors: dict[str, Tensor], name: str, family: Family, shape: tuple[int, int], dtypes: tuple[torch.dtype, ...]
+) -> Any:
+    """Return the parameters of so many components in rows of this width, all in one of these dtypes."""
+    components, width = shape
     with torch.device("meta"):
         expected = family.start(family.features(torch.zeros(0, width, dtype=torch.float64)), components)
+    found = {}
     for entry in fields(expected):
-        value = schema.tensor(
-            tensors, entry.name, tuple(getattr(expected, entry.name).shape), -LARGEST_IN_STATE, LARGEST_IN_STATE, FLOATS
-        )
+        own = f"{name}.{entry.name}"
+        own_shape = tuple(getattr(expected, entry.name).shape)
+        value = schema.tensor(tensors, own, own_shape, -LARGEST_IN_STATE, LARGEST_IN_STATE, dtypes)
+        found[entry.name] = value
         if entry.name in POSITIVE:
-            matrices = value.ndim == 3
-            schema.check_range(
-                entry.name, value.diagonal(dim1=-2, dim2=-1) if matrices else value, 1 / LARGEST_IN_STATE
-            )
-    return family.parameters_type(**{entry.name: tensors[entry.name] for entry in fields(expected)})
+            schema.check_range(own, value.diagonal(dim1=-2, dim2=-1) if value.ndim == 3 else value, *POSITIVE_RANGE)
+    schema.common_dtype(found, name)
+    return family.parameters_type(**found)
 
 
 def sizes(tensors: dict[str, Tensor], name: str, axes: int) -> tuple[int, ...]:

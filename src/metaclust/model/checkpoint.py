@@ -15,7 +15,7 @@ from metaclust._util.devices import choose_device
 from metaclust._util.tensors import CheckpointError, read_tensors, refusing, versions, write_tensors
 from metaclust.model.clustering_model import ClusteringModel
 from metaclust.model.config import ModelConfig
-from metaclust.model.weights import check_weights, common_dtype
+from metaclust.model.weights import check_weights
 
 DESCRIBED = {
     "config": schema.mapping,
@@ -116,7 +116,7 @@ def model_from(
     with torch.device("meta"):
         model = ClusteringModel(config, encoder)
     check_weights(tensors, model.state_dict(), model.custom_encoder)
-    dtype = common_dtype(tensors)
+    dtype = schema.common_dtype(tensors, "its weights")
     for part in model.children():
         # A user's module has its own memory, and may have more in it than the file has.
         part.to(dtype) if part is encoder else part.to(dtype).to_empty(device="cpu")

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import torch
 from torch import Tensor
 
-from metaclust._util.schema import DTYPES, check_names, check_shape, short_name, tensor
+from metaclust._util.schema import DTYPES, check_dtype, check_names, check_shape, tensor
 
 LARGEST_WEIGHT = 1e8
 """The largest weight of a layer; with larger ones, hardly any row has a finite representation."""
@@ -21,7 +20,12 @@ LARGEST_FEATURE = 1e12
 """Of the features that the learned selector sees; the smallest of their standard deviations is its inverse."""
 
 
-def check_weights(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor], custom_encoder: bool = False) -> None:
+def check_weights(
+    tensors: Mapping[str, Tensor],
+    expected: Mapping[str, Tensor],
+    custom_encoder: bool = False,
+    same_dtypes: bool = False,
+) -> None:
     """Raise ValueError unless the tensors of a file are weights for a model with this state.
 
     Parameters
@@ -32,9 +36,14 @@ def check_weights(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor],
         The ``state_dict`` of the model, which may be on the meta device.
     custom_encoder : bool
         Whether the encoder is a user's own module: its values are only checked for NaN.
+    same_dtypes : bool
+        Whether each must have the dtype that it has in the model: what is loaded into a model with other ones would be
+        rounded, or become infinite.
     """
     check_names(tensors, expected)
     for name, one in expected.items():
+        if same_dtypes:
+            check_dtype(name, tensors[name], (one.dtype,))
         if custom_encoder and name.startswith("encoder."):
             value = tensors[name]
             check_shape(name, value, tuple(one.shape))
@@ -43,14 +52,6 @@ def check_weights(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor],
             continue
         dtypes = DTYPES if one.is_floating_point() else (one.dtype,)
         tensor(tensors, name, tuple(one.shape), *limits(name), dtypes)
-
-
-def common_dtype(tensors: Mapping[str, Tensor]) -> torch.dtype:
-    """Return the precision of the weights; all must have the same."""
-    found = {short_name(value.dtype): value.dtype for value in tensors.values() if value.is_floating_point()}
-    if len(found) > 1:
-        raise ValueError(f"its weights are in several precisions ({', '.join(sorted(found))}): they must be in one")
-    return next(iter(found.values()), torch.float32)
 
 
 def limits(name: str) -> tuple[float, float]:

@@ -246,7 +246,10 @@ def search_with_model(
     def save(state: FitState) -> None:
         save_state(folder.state, state, settings)
 
-    state = load_state(folder.state, settings, FAMILIES[model.config.components], max(SAMPLE_ROWS, MANY_ROWS))
+    # A model needs no more of the rows than their mean.
+    state = load_state(
+        folder.state, settings, FAMILIES[model.config.components], max(SAMPLE_ROWS, MANY_ROWS), has_variances=False
+    )
     found = find_clusters(model, rows, search, count, Hooks(state, save, rows.report))
     warn_if_all_are_used(len(found.components.weights), search.limit(model), rows.count)
     return ComponentLabels(found.components, found.confidence), found.bound, found.passes

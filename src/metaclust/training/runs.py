@@ -138,7 +138,7 @@ class RunFolder:
             state = run_from(header["run"])
             weights = {name: with_prefix(tensors, f"{name}.") for name in ("model", "best")}
             for one in weights.values():
-                check_weights(one, model.state_dict(), model.custom_encoder)
+                check_weights(one, model.state_dict(), model.custom_encoder, same_dtypes=True)
             moments = moments_from(with_prefix(tensors, "optimizer."), optimizer)
             groups = groups_from(header["groups"], optimizer)
             # Nothing is changed before all of the file has been checked.

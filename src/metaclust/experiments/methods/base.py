@@ -249,7 +249,8 @@ class EncoderMethod(Method):
 
     def check(self, tensors: dict[str, Tensor]) -> None:
         schema.check_names(tensors, self.tensors())
-        check_weights(with_prefix(tensors, "model."), self.model.state_dict(), self.model.custom_encoder)
+        weights = with_prefix(tensors, "model.")
+        check_weights(weights, self.model.state_dict(), self.model.custom_encoder, same_dtypes=True)
         # Linear maps, which are custom encoders, may have any weights that are finite.
         for name, value in tensors.items():
             schema.check_range(name, value)

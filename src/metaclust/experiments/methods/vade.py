@@ -132,7 +132,7 @@ class VaDE(Method):
         return dict(self.network.state_dict())
 
     def check(self, tensors: dict[str, Tensor]) -> None:
-        check_weights(tensors, self.network.state_dict())
+        check_weights(tensors, self.network.state_dict(), same_dtypes=True)
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
         self.network.load_state_dict(tensors)
