@@ -400,6 +400,14 @@ def test_few_categories_leave_the_choice_to_the_selector_of_the_package():
         by_bound.k_interval()
 
 
+def test_a_selector_of_its_own_takes_thirty_categories(monkeypatch):
+    monkeypatch.setattr(recipe, "FEWEST_FOR_CHOICE", 30)
+    settings = {**SMALL, "pretrain_steps": 2, "choice_tasks": 3}
+    few, many = (MetaClusterer(**settings, encoder="residual").fit(*directions(k, 4, 0)) for k in (29, 30))
+    assert "takes 30 categories that the encoder has not seen, and there are 29" in few.decisions_[-1]
+    assert "learned from 3 tasks of 30 categories" in many.decisions_[-1]
+
+
 def test_the_papers_preset_has_none_of_it():
     model = MetaClusterer(**{**SMALL, "pretrain_steps": 2}, preset="paper").fit(*directions(10, 8, 0))
     config = model.model_.config

@@ -21,12 +21,7 @@ from metaclust.inference.features import describe, evidence_of, merge_probabilit
 from metaclust.inference.numbers import NumberModel
 from metaclust.inference.stages import Candidate, Floats, Initial, Labels, Refiner, Sample, Selector, in_order
 from metaclust.model.clustering_model import ClusteringModel
-from metaclust.model.selector import FEATURES, SelectorNetwork
-
-LOWEST = 10.0
-"""How far below the best a score may count."""
-SILHOUETTE_UNIT = 0.03
-"""The difference of silhouettes that counts as much as one of 1 in the scores of a selector learned from other data."""
+from metaclust.model.selector import SelectorNetwork
 
 
 @dataclass(frozen=True)
@@ -55,21 +50,18 @@ class LearnedSelector:
     """The candidate that a selector network scores highest."""
 
     network: SelectorNetwork
-    general: bool = False
-    """Whether it was learned from other data: then it is not trusted alone."""
     name: ClassVar[str] = "learned"
 
     @classmethod
     def for_model(cls, model: ClusteringModel) -> LearnedSelector:
         """Take the selector that the model has learned, or the one that comes with the package."""
-        return cls(shipped_selector(), general=True) if model.choice is None else cls(model.choice)
+        return cls(shipped_selector() if model.choice is None else model.choice)
 
     def scores(self, model: ClusteringModel, sample: Sample, candidates: Sequence[Candidate]) -> Floats:
         evidence = evidence_of(model, sample)
         probabilities = merge_probabilities(evidence, self.network)
         features = describe(evidence, probabilities, [candidate.labels for candidate in candidates])
-        scores = self.network.scores.outputs(features)
-        return with_silhouette(scores, features, candidates) if self.general else scores
+        return self.network.scores.outputs(features)
 
     def finish(self, model: ClusteringModel, sample: Sample, best: Candidate, refine: Refiner) -> Candidate:
         return best
@@ -79,19 +71,6 @@ class LearnedSelector:
         """How scores become probabilities of numbers of clusters."""
         temperature, shift, deviation = self.network.number.double().tolist()
         return NumberModel(math.exp(temperature), shift, math.exp(deviation))
-
-
-def with_silhouette(scores: Floats, features: Floats, candidates: Sequence[Candidate]) -> Floats:
-    """Return scores that also favour a high silhouette, and a single cluster only if there is nothing else.
-
-    What other data teach about the variance of categories may not hold here; the silhouette needs nothing learned.
-    """
-    single = np.array([candidate.clusters == 1 for candidate in candidates])
-    silhouette = features[:, FEATURES.index("silhouette")]
-    result: Floats = (
-        np.clip(scores - scores[~single].max(initial=scores.min()), -LOWEST, 0) + silhouette / SILHOUETTE_UNIT
-    )
-    return np.where(single & ~single.all(), result.min() - LOWEST, result)
 
 
 SELECTORS: dict[str, Callable[[ClusteringModel], Selector]] = {

@@ -48,8 +48,8 @@ FEWEST_ROWS, MOST_WIDE_ROWS = 10, 30
 FOLDS = 3
 KEPT_APART = 0.3
 """The share of the rows of known categories that the encoder of a fold is not trained on."""
-FEWEST_FOR_CHOICE = 6
-"""With fewer unseen categories than this, nothing can be learned about how to select."""
+FEWEST_FOR_CHOICE = 30
+"""With fewer unseen categories than this, what other data taught about how to select is better than what they teach."""
 
 
 @dataclass(frozen=True)
