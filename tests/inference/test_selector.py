@@ -254,10 +254,10 @@ def fitted(seed=0, steps=20, count=5):
 
 def test_it_learns_which_feature_tells():
     network = fitted(steps=400, count=500)
-    chosen = [example.ari[network.outputs(example.features).argmax()] for example in examples(1, 60)]
-    best = [example.ari.max() for example in examples(1, 60)]
+    chosen = [example.worth[network.outputs(example.features).argmax()] for example in examples(1, 60)]
+    best = [example.worth.max() for example in examples(1, 60)]
     # At random it would be much lower.
-    assert np.mean([example.ari.mean() for example in examples(1, 60)]) < np.mean(best) - 0.2
+    assert np.mean([example.worth.mean() for example in examples(1, 60)]) < np.mean(best) - 0.2
     assert np.mean(chosen) > np.mean(best) - 0.04
 
 

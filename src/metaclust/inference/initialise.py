@@ -92,7 +92,7 @@ class TreeCuts:
         some = [evidence.trees[0].cut(number) for number in candidate_numbers(most, 3, 1.5)]
         chosen = [*ranked[:MOST_CUTS], *(without_small(sample.z, in_order(labels)) for labels in some)]
         if any(labels.max() >= limit for labels in chosen):
-            chosen.append(in_order(evidence.trees[0].cut(limit)))
+            chosen += [in_order(tree.cut(limit)) for tree in evidence.trees]
         chosen = [labels for labels in chosen if labels.max() < limit]
         sizes = sorted({int(labels.max()) + 1 for labels in chosen})
         for _ in range(self.restarts):

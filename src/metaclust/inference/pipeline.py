@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -123,6 +123,27 @@ class Pipeline:
         return Selection(self.select.finish(model, sample, best, self.refine), tuple(tried), scores)
 
 
+class UnlimitedPipeline(Pipeline):
+    """Finds clusters as if there were no limit; only where there are more than allowed, it finds as many as allowed."""
+
+    def __call__(
+        self,
+        model: ClusteringModel,
+        sample: Sample,
+        max_clusters: int | None,
+        seed: int = 0,
+        advance: Callable[[], object] = lambda: None,
+    ) -> Selection:
+        found = super().__call__(model, sample, None, seed, advance)
+        if max_clusters is None or found.best.clusters <= max_clusters:
+            return found
+        fewer = [one for one in self.candidates(model, sample, [max_clusters], seed) if one.clusters <= max_clusters]
+        most = max(candidate.clusters for candidate in fewer)
+        fewer = [candidate for candidate in fewer if candidate.clusters == most]
+        best = fewer[int(self.select.scores(model, sample, fewer).argmax())]
+        return replace(found, best=self.select.finish(model, sample, best, self.refine))
+
+
 def selects_by_network(model: ClusteringModel) -> bool:
     """Return whether clusterings of a model may be selected by a network; the paper's are selected by the bound."""
     return model.config.learn_prior and model.config.inference == "vb"
@@ -148,7 +169,7 @@ def learned_pipeline(model: ClusteringModel, select: LearnedSelector, restarts: 
     starts: tuple[Initialiser, ...] = (TreeCuts(select.network, restarts or 0),)
     if (learned := LearnedStart.for_model(model, 1)) is not None:
         starts = (*starts, learned)
-    return Pipeline(starts, AdaptiveRefinement(COMPARED_STEPS), select, numbers=only, centred=True)
+    return UnlimitedPipeline(starts, AdaptiveRefinement(COMPARED_STEPS), select, numbers=only, centred=True)
 
 
 def only(limit: int) -> list[int]:
