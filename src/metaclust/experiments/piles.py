@@ -96,8 +96,8 @@ def table_of_images(data: Dataset) -> Data:
     fields = images.reshape(count, 7, side // 7, 7, side // 7).mean((2, 4)).reshape(count, -1)
     table = np.concatenate([fields, images.mean(1)[:, ::2], images.mean(2)[:, ::2]], 1)
     units = np.random.default_rng(0).uniform(1, 100, table.shape[1]).astype(np.float32)
-    scaled = (table - table.mean(0)) / table.std(0)
-    return Data(table * units, scaled.astype(np.float32), data.y, data.categories)
+    scaled = np.asarray((table - table.mean(0)) / table.std(0), np.float32)
+    return Data(table * units, scaled, data.y, data.categories)
 
 
 class Drawing:
