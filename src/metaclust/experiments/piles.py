@@ -95,7 +95,7 @@ def table_of_images(data: Dataset) -> Data:
     count, side, _ = images.shape
     fields = images.reshape(count, 7, side // 7, 7, side // 7).mean((2, 4)).reshape(count, -1)
     table = np.concatenate([fields, images.mean(1)[:, ::2], images.mean(2)[:, ::2]], 1)
-    units = np.random.default_rng(0).uniform(1, 100, table.shape[1]).astype(np.float32)
+    units = np.asarray(np.random.default_rng(0).uniform(1, 100, table.shape[1]), np.float32)
     scaled = np.asarray((table - table.mean(0)) / table.std(0), np.float32)
     return Data(table * units, scaled, data.y, data.categories)
 
