@@ -84,6 +84,12 @@ def test_very_few_rows_have_clusters(trained, rows):
     assert ((found.confidence >= 0) & (found.confidence <= 1)).all()
 
 
+def test_the_selector_of_the_package_does_not_take_a_pile_for_one_cluster(shipped):
+    # Nearer to each other than known categories are wide.
+    assert shipped.cluster(blobs(6, 40, seed=3, separation=0.3)[0]).n_clusters > 1
+    assert shipped.cluster(np.repeat(blobs(1, 1, seed=3)[0], 9, 0)).n_clusters == 1
+
+
 @pytest.mark.parametrize("categories", [4, 5, 8])
 def test_without_categories_to_learn_from_the_selector_of_the_package_finds_clusters(shipped, categories):
     x, y = blobs(categories, 40, seed=99)

@@ -23,6 +23,9 @@ from metaclust.inference.stages import Candidate, Floats, Initial, Labels, Refin
 from metaclust.model.clustering_model import ClusteringModel
 from metaclust.model.selector import SelectorNetwork
 
+LOWEST = 10.0
+"""How far below all others the score of a single cluster is where it is not taken."""
+
 
 @dataclass(frozen=True)
 class BestBound:
@@ -50,18 +53,25 @@ class LearnedSelector:
     """The candidate that a selector network scores highest."""
 
     network: SelectorNetwork
+    general: bool = False
+    """Whether it was learned from other data: then a single cluster is not taken, if there is anything else."""
     name: ClassVar[str] = "learned"
 
     @classmethod
     def for_model(cls, model: ClusteringModel) -> LearnedSelector:
         """Take the selector that the model has learned, or the one that comes with the package."""
-        return cls(shipped_selector() if model.choice is None else model.choice)
+        return cls(shipped_selector(), general=True) if model.choice is None else cls(model.choice)
 
     def scores(self, model: ClusteringModel, sample: Sample, candidates: Sequence[Candidate]) -> Floats:
         evidence = evidence_of(model, sample)
         probabilities = merge_probabilities(evidence, self.network)
         features = describe(evidence, probabilities, [candidate.labels for candidate in candidates])
-        return self.network.scores.outputs(features)
+        scores = self.network.scores.outputs(features)
+        single = np.array([candidate.clusters == 1 for candidate in candidates])
+        if self.general and not single.all():
+            # Few categories say little about how wide one is, and a whole pile in one cluster is the worst mistake.
+            scores = np.where(single, scores.min() - LOWEST, scores)
+        return scores
 
     def finish(self, model: ClusteringModel, sample: Sample, best: Candidate, refine: Refiner) -> Candidate:
         return best
