@@ -67,7 +67,7 @@ class TreeCuts:
     """The cuts of two trees with the highest expected ARI, by the probabilities of a selector network.
 
     Which cuts are proposed does not depend on the largest number asked for, except that cuts with more clusters are
-    left out, and that there is one with just so many.
+    left out, and that each tree is cut into just so many clusters, too.
     """
 
     network: SelectorNetwork
