@@ -47,14 +47,32 @@ def test_all_listen_to_this_machine_only(engine: DaskEngine) -> None:
     assert 8787 not in {port for _, port in places}
 
 
-def test_no_pages_are_served_even_by_a_worker_that_replaces_a_dead_one(engine: DaskEngine) -> None:
+def killed_and_replaced(engine: DaskEngine) -> bool:
+    """Kill a worker; return whether Dask starts another in time, which under load it sometimes does not."""
     (nanny, *_), before = engine.cluster.workers.values(), set(engine.client.nthreads())
     os.kill(nanny.pid, signal.SIGKILL)
-    limit = time.monotonic() + 60 * PATIENCE
-    while len(engine.client.nthreads()) < 2 or set(engine.client.nthreads()) == before:
-        assert time.monotonic() < limit
+    limit = time.monotonic() + 2 * PATIENCE
+    while time.monotonic() < limit:
+        now = set(engine.client.nthreads())
+        if len(now) == len(before) and now != before:
+            return True
         time.sleep(0.05)
-    answers = set()
+    return False
+
+
+def test_no_pages_are_served_even_by_a_worker_that_replaces_a_dead_one() -> None:
+    for _ in range(3):
+        # An engine of its own: the other tests do not depend on whether Dask has replaced the worker.
+        with DaskEngine(2) as engine:
+            if killed_and_replaced(engine):
+                assert answers_of(engine) == {404, None}
+                return
+    pytest.fail("Dask has not replaced a worker that was killed, in three runs")
+
+
+def answers_of(engine: DaskEngine) -> set[int | None]:
+    """Return how each page is answered at any address: None where nothing speaks HTTP."""
+    answers: set[int | None] = set()
     for host, port in listening(engine):
         for page in PAGES:
             try:
@@ -65,7 +83,7 @@ def test_no_pages_are_served_even_by_a_worker_that_replaces_a_dead_one(engine: D
                 answers.add(error.code)
             except OSError:
                 answers.add(None)
-    assert answers == {404, None}
+    return answers
 
 
 def received(port: int, context: ssl.SSLContext) -> bytes:
