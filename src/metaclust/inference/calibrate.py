@@ -7,7 +7,6 @@ the encoder has not seen: a held-out set, or each fold of the categories with an
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -34,7 +33,7 @@ from metaclust.inference.train_selector import (
 )
 from metaclust.mixture.components import Components
 from metaclust.model.clustering_model import ClusteringModel
-from metaclust.model.selector import SelectorNetwork
+from metaclust.model.selector import FEATURES, TREES, SelectorNetwork
 
 FOLDS = 3
 """Parts of the tasks, where all have the same categories."""
@@ -77,6 +76,7 @@ FURTHER_ROWS = 60
 
 
 NONE = np.empty(0, np.int64)
+EXPECTED_ARI = [FEATURES.index(f"expected ARI, {tree}") for tree in TREES]
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,11 +185,11 @@ def learn_selector(
         own = [(pile, one) for pile, one, at in zip(piles, compared, fold, strict=True) if at == part]
         for pile, one in own:
             scores = judge.scores.outputs(one.example.features)
-            numbers.append(NumberExample(scores, one.clusters, one.true))
+            expected = float(one.example.features[scores.argmax(), EXPECTED_ARI].mean())
+            numbers.append(NumberExample(scores, one.clusters, one.true, expected))
             rows += judged_rows(network, pile, one, scores)
     fit_scores(network.scores, every, steps=score_steps, seed=seed, fresh=fresh)
-    found = fit_numbers(numbers)
-    network.number.copy_(torch.tensor([math.log(found.temperature), found.shift, math.log(found.deviation)]))
+    network.number.copy_(torch.tensor(fit_numbers(numbers).values))
     fit_confidence(network.confidence, rows, steps=confidence_steps, seed=seed, fresh=fresh)
     return network.eval()
 

@@ -21,7 +21,8 @@ from metaclust.data.sparse import SparseRows
 from metaclust.data.streams import ArrayStream
 from metaclust.data.survey import Moments, Survey
 from metaclust.inference.confidence import Confidence, cluster_facts
-from metaclust.inference.features import evidence_of, merge_probabilities
+from metaclust.inference.features import evidence_of, mean_ari, merge_probabilities, pairs_of
+from metaclust.inference.numbers import interval
 from metaclust.inference.pipeline import Pipeline, Search, Selection, pipeline_for
 from metaclust.inference.refine import STEPS
 from metaclust.inference.result import Start
@@ -43,7 +44,7 @@ SAMPLE_ROWS = 4000
 MANY_ROWS = 12_000
 """The same, where there are many clusters."""
 ROWS_OF_A_CLUSTER = 25
-"""Where a sample has fewer rows of a cluster, on average, a larger one is drawn."""
+"""Where a sample may have fewer rows of a cluster, on average, a larger one is drawn."""
 
 Counter = Callable[[Components], tuple[NDArray[np.int64], NDArray[np.int64]]]
 """Goes through the rows: the size of each cluster and its first row, see :func:`sizes_of`."""
@@ -121,7 +122,10 @@ def find_clusters(
         sample = pipeline.sample(drawn, seen.mean.double().numpy())
         hooks.phase("select")
         selection = pipeline(model, sample, search.limit(model), search.seed, hooks.advance)
-        few = selection.best.clusters * ROWS_OF_A_CLUSTER > len(sample)
+        most = selection.best.clusters
+        if isinstance(pipeline.select, LearnedSelector):
+            most = max(most, interval(number_probabilities(model, pipeline.select, sample, selection))[1])
+        few = most * ROWS_OF_A_CLUSTER > len(sample)
         if not few or larger is None or len(sample) >= min(larger, seen.rows):
             break
         state = FitState(rows.survey(larger, search.seed))
@@ -142,6 +146,17 @@ def find_clusters(
     return Found(components, bound, starts, weight, name, numbers, confidence, passes)
 
 
+def number_probabilities(
+    model: ClusteringModel, select: LearnedSelector, sample: Sample, selection: Selection
+) -> dict[int, float]:
+    """Return the probabilities of numbers of clusters of a sample."""
+    evidence = evidence_of(model, sample)
+    numbers = [candidate.clusters for candidate in selection.candidates]
+    chosen = selection.candidates[int(selection.scores.argmax())].labels
+    expected = mean_ari(pairs_of(evidence, merge_probabilities(evidence, select.network), chosen))
+    return select.numbers.probabilities(selection.scores, numbers, len(sample), expected)
+
+
 def certainty(
     model: ClusteringModel, pipeline: Pipeline, sample: Sample, selection: Selection, components: Components
 ) -> tuple[dict[int, float], Confidence | None]:
@@ -150,7 +165,6 @@ def certainty(
     if not isinstance(select, LearnedSelector):
         return {}, None
     labels = [candidate.labels for candidate in selection.candidates]
-    numbers = [candidate.clusters for candidate in selection.candidates]
     evidence = evidence_of(model, sample)
     facts = cluster_facts(
         evidence,
@@ -158,9 +172,9 @@ def certainty(
         components.placed(sample.z + sample.mean),
         len(components.weights),
         labels,
-        softmax(selection.scores / select.numbers.temperature),
+        softmax(selection.scores),
     )
-    found = select.numbers.probabilities(selection.scores, numbers, len(sample))
+    found = number_probabilities(model, select, sample, selection)
     return found, Confidence(components, facts, select.network, model.expected_variance)
 
 

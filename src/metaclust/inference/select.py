@@ -6,7 +6,6 @@ on tasks of known categories so that the candidate with the highest score has a 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -79,8 +78,7 @@ class LearnedSelector:
     @property
     def numbers(self) -> NumberModel:
         """How scores become probabilities of numbers of clusters."""
-        temperature, shift, deviation = self.network.number.double().tolist()
-        return NumberModel(math.exp(temperature), shift, math.exp(deviation))
+        return NumberModel.of(self.network.number.double().tolist())
 
 
 SELECTORS: dict[str, Callable[[ClusteringModel], Selector]] = {

@@ -188,9 +188,8 @@ class SelectorNetwork(nn.Module):
         self.merges = FeatureNetwork(len(MERGE_FEATURES), (48, 48))
         self.scores = FeatureNetwork(len(FEATURES), (128,), dropout=0.3)
         self.confidence = FeatureNetwork(len(CONFIDENCE_FEATURES), (24,))
-        # The distribution over numbers of clusters: the log temperature of the scores, the shift of the log number of
-        # clusters, and the log standard deviation of that log number.
-        self.register_buffer("number", torch.tensor([0.0, 0.0, -2.0]))
+        # The distribution over numbers of clusters: see metaclust.inference.numbers.NumberModel.
+        self.register_buffer("number", torch.tensor([0.0, 0.0, 0.0, 0.0, -2.0, 0.0, 0.0]))
 
     def merge_probabilities(self, features: Floats) -> Floats:
         """Return the probability that a pair brought together by each merge is of one category."""
