@@ -13,6 +13,7 @@ from metaclust.inference.pipeline import Search, pipeline_for
 from metaclust.inference.refine import STEPS, batches, own_variance_factor
 from metaclust.inference.stages import Initial, Sample, in_order
 from metaclust.mixture import Prior, component_family, vb_steps
+from metaclust.mixture.components import Components
 from metaclust.mixture.inference import run
 from metaclust.model.clustering_model import ClusteringModel
 from metaclust.model.config import ModelConfig
@@ -121,8 +122,8 @@ def test_a_candidate_is_what_the_inference_makes_of_its_start():
     together = find_candidates(mixture, z, [1, 3, 5, 6], effective_rows=7, seed=1, weight=0.4)
     columns = max(candidate.labels.max() for candidate in together) + 1
     for candidate in together:
-        posterior = candidate.posterior
-        assert candidate.labels.tolist() == in_order(posterior.assignments.argmax(-1).numpy()).tolist()
+        placed = Components.of(candidate.posterior).placed(z)
+        assert candidate.labels.tolist() == in_order(placed.labels).tolist()
         # In its bound, and there alone, a row counts as less than one.
         width = own_variance_factor(z, candidate.labels, mixture.expected_variance)
         with torch.no_grad():
@@ -187,4 +188,4 @@ def test_few_or_equal_rows(z):
     assert found
     for candidate in found:
         assert len(candidate.labels) == len(z)
-        assert torch.isfinite(candidate.posterior.exact_bound)
+        assert np.isfinite(candidate.bound)

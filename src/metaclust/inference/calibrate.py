@@ -51,6 +51,9 @@ LARGEST_SIZE, SMALLEST_SIZE = 300, 5
 """The limits of such a task, and of the sizes of its categories."""
 LARGE, TIMES = 0.08, 3
 """The share of tasks that may have several times as many rows and categories, and as much larger categories again."""
+LARGE_WITH_KNOWN, WIDE_RANGE = 0.6, 10
+"""Of such tasks, the share with known categories; and none but those of a single category has as many times fewer
+categories than there may be."""
 ALONE = 0.2
 """The share of tasks with one category."""
 EVEN, SIMILAR, UNEVEN = 0.4, 0.2, 0.2
@@ -219,15 +222,17 @@ def draw_task(
     Return the rows and their categories, -1 for junk. Rows come up again where a category has fewer than were drawn:
     see :func:`task_rows`.
     """
-    # A pile may also hold rows of categories that the encoder knows.
-    scope = part if len(part.known) and generator.random() < WITH_KNOWN else part.new
-    categories, centres = scope.centres
     times = TIMES if generator.random() < large else 1
+    # A pile may also hold rows of categories that the encoder knows: without them there may be too few for a large one.
+    with_known = WITH_KNOWN if times == 1 else LARGE_WITH_KNOWN
+    scope = part if len(part.known) and generator.random() < with_known else part.new
+    categories, centres = scope.centres
     most = min(len(categories), times * MOST_CATEGORIES)
+    least = 2 if times == 1 else max(2, most // WIDE_RANGE)
     number = 1
     if most > 1 and generator.random() > ALONE:
         # Log-uniform: as many tasks have 2 to 4 categories as 15 to 30.
-        number = min(most, int(np.exp(generator.uniform(np.log(2), np.log(most + 1)))))
+        number = min(most, int(np.exp(generator.uniform(np.log(least), np.log(most + 1)))))
     chosen = categories
     if generator.random() < ALIKE:
         first = centres[generator.integers(len(categories))]

@@ -10,6 +10,7 @@ import torch
 
 from metaclust.inference.stages import Candidate, Floats, Initial, Labels, Refiner, Sample, in_order
 from metaclust.mixture import Posterior
+from metaclust.mixture.posterior import without_rows
 from metaclust.model.clustering_model import ClusteringModel
 
 STEPS = 20
@@ -39,7 +40,9 @@ class Refinement:
             some = [initial[place] for place in group]
             ends, factors = self.run(model, sample, some, 1.0, self.steps, self.tol)
             bounds = ends.exact_bound.cpu().tolist()
-            for place, labels in enumerate(ends.assignments.argmax(-1).cpu().numpy()):
+            every = ends.assignments.argmax(-1).cpu().numpy()
+            ends = without_rows(ends)
+            for place, labels in enumerate(every):
                 labels = in_order(labels)
                 candidate = Candidate(labels, bounds[place], 1.0, factors[place], ends, place)
                 found.setdefault(labels.tobytes(), candidate)

@@ -84,7 +84,7 @@ class Candidate:
     variance_factor: float
     """The variance that was expected of clusters, as a multiple of that of the model's prior."""
     ends: Posterior
-    """The posteriors of this candidate and of others that were refined in one batch."""
+    """The posteriors, without their rows, of this candidate and of others that were refined in one batch."""
     place: int
     """Its index among them."""
 
@@ -94,7 +94,7 @@ class Candidate:
 
     @property
     def posterior(self) -> Posterior:
-        """The posterior of this candidate alone."""
+        """The posterior of this candidate alone, without its rows."""
         own: Posterior = one_task(self.ends, self.place)
         return own
 

@@ -115,6 +115,13 @@ class Posterior:
         return evidence - sticks_kl(self.sticks, self.alpha).sum(-1) - self.family.kl(self.parameters).sum(-1)
 
 
+def without_rows(posterior: Posterior) -> Posterior:
+    """Return the posterior without what it says of each row, which takes most of its memory."""
+    none = {name: getattr(posterior, name)[..., :0, :].clone() for name in ("assignments", "scores")}
+    mask = None if posterior.mask is None else posterior.mask[..., :0]
+    return replace(posterior, **none, mask=mask)
+
+
 def choose(first: Bool[Tensor, "*task"], one: Any, other: Any) -> Any:
     """For each task, ``one`` where ``first`` holds, else ``other``; applied to all tensors of a dataclass."""
     if isinstance(one, Tensor):
