@@ -27,7 +27,8 @@ from metaclust.data.preparation.prepare import (
     TextAs,
     fit_preparation,
 )
-from metaclust.data.rows import Rows
+from metaclust.data.preparation.tuned import TunedWeights
+from metaclust.data.rows import DataError, Rows
 from metaclust.inference.calibrate import CHOICE_TASKS
 from metaclust.inference.cluster import cluster_array, representations, warn_if_all_are_used
 from metaclust.inference.pipeline import Search
@@ -81,9 +82,13 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         A sentence-transformers folder or name, for ``text="embeddings"``.
     preset : {"default", "paper"}, default="default"
         Settings that train reliably, or the paper's. See ``ModelConfig`` and ``TrainingConfig``.
-    encoder : {"auto", "network", "residual"}, default="auto"
-        A free network, or one that starts as the principal components, for embeddings. "auto" takes, for vectors and
-        texts, the one that separates held-out categories better; ``decisions_`` says which, and why.
+    encoder : {"auto", "network", "residual", "tuned"}, default="auto"
+        A free network, or one that starts as the principal components, for embeddings. "tuned" also trains the
+        embedding model of texts itself. "auto" takes, for vectors and texts, what separates held-out categories best;
+        ``decisions_`` says which, and why.
+    effort : {"fast", "balanced", "best"}, default="balanced"
+        How much time the training may take. "fast" leaves the embedding model of texts as it is; "balanced" tries 80
+        steps of its training, and "best" 160, and goes on with that if it separates unseen categories better.
     choose : {"auto", "learned", "bound"}, default="auto"
         Select among clusterings by a selector that was learned from categories the encoder had not seen, or by the
         evidence lower bound. "auto" is "learned" where there are enough categories.
@@ -143,6 +148,7 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         embedding_model: str | None = None,
         preset: Preset = "default",
         encoder: str = "auto",
+        effort: Literal["fast", "balanced", "best"] = "balanced",
         choose: Literal["auto", "learned", "bound"] = "auto",
         choice_tasks: int = CHOICE_TASKS,
         representation: int | None = None,
@@ -167,6 +173,7 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         self.embedding_model = embedding_model
         self.preset = preset
         self.encoder = encoder
+        self.effort = effort
         self.choose = choose
         self.choice_tasks = choice_tasks
         self.representation = representation
@@ -199,8 +206,15 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         )
         numbers, names = rows.numbered()
         shape = preparation.input_shape
-        learned = learn(recipe_for(self.get_params(), preparation(rows), numbers, shape, folder=folder, resume=resume))
+        texts = (preparation.model, list(rows.values)) if isinstance(preparation, EmbeddingPreparation) else None
+        recipe = recipe_for(
+            self.get_params(), preparation(rows), numbers, shape, folder=folder, resume=resume, texts=texts
+        )
+        learned = learn(recipe)
         self.model_, self.run_, self.decisions_ = learned.model, learned.run, learned.decisions
+        if learned.tuned is not None and isinstance(preparation, EmbeddingPreparation):
+            preparation = preparation.with_weights(learned.tuned)
+            self.model_.hold_embedder(learned.tuned.tensors)
         self.preparation_ = preparation
         self.categories_ = names
         return self
@@ -338,7 +352,7 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         estimator = cls(**{**settings, "device": device})
         estimator.check_settings()
         estimator.model_ = model.eval()
-        estimator.preparation_ = saved.preparation
+        estimator.preparation_ = restored(saved.preparation, model)
         estimator.categories_ = list(description.categories)
         estimator.decisions_ = saved.decisions
         if saved.preparation.kind == "vectors":
@@ -388,3 +402,13 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         tags.input_tags.three_d_array = True
         tags.transformer_tags.preserves_dtype = ["float32"]
         return tags
+
+
+def restored(preparation: Preparation, model: ClusteringModel) -> Preparation:
+    """Return the preparation of a file, with the weights of its embedding model that the file holds."""
+    held = None if model.embedder is None else TunedWeights(model.embedder.tensors)
+    if isinstance(preparation, EmbeddingPreparation):
+        return preparation.restored(held)
+    if held is not None:
+        raise DataError("it holds weights of an embedding model, but its rows are not embedded: get another copy")
+    return preparation

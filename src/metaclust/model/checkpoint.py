@@ -12,9 +12,10 @@ from torch import Tensor, nn
 
 from metaclust._util import schema
 from metaclust._util.devices import choose_device
-from metaclust._util.tensors import CheckpointError, read_tensors, refusing, versions, write_tensors
+from metaclust._util.tensors import CheckpointError, read_tensors, refusing, versions, with_prefix, write_tensors
 from metaclust.model.clustering_model import ClusteringModel
 from metaclust.model.config import ModelConfig
+from metaclust.model.held import PREFIX, without_held
 from metaclust.model.weights import check_weights
 
 DESCRIBED = {
@@ -111,7 +112,8 @@ def model_from(
     What the header says of sizes is compared with the tensors before any memory is taken for it.
     """
     schema.fields(header, DESCRIBED, {"custom_encoder": schema.flag})
-    tensors, settings = without_old_selector(tensors, header["config"])
+    held = with_prefix(tensors, PREFIX)
+    tensors, settings = without_old_selector(without_held(tensors), header["config"])
     config = ModelConfig.from_dict(settings)
     with torch.device("meta"):
         model = ClusteringModel(config, encoder)
@@ -124,6 +126,7 @@ def model_from(
     model = model.to(device).eval()
     if encoder is None:
         check_encoder(model)
+    model.hold_embedder(held)
     description = Description(header["categories"], header["input"], header["versions"])
     return model, description
 

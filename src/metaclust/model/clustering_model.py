@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -22,6 +23,7 @@ from metaclust.mixture.unrolled import assignments, follow
 from metaclust.model.config import ModelConfig
 from metaclust.model.encoders import check_rows, new_encoder
 from metaclust.model.encoders.image import shifted
+from metaclust.model.held import HeldWeights
 from metaclust.model.selector import SelectorNetwork
 from metaclust.model.task_network import TaskNetwork
 
@@ -55,6 +57,7 @@ class ClusteringModel(nn.Module):
                 }
             )
         self.choice = SelectorNetwork() if config.choice else None
+        self.embedder: HeldWeights | None = None
 
     @property
     def prior(self) -> Prior:
@@ -97,6 +100,10 @@ class ClusteringModel(nn.Module):
         """Select among candidate clusterings with a learned selector, or by the bound if None."""
         self.choice = None if choice is None else choice.to(self.device)
         self.config = replace(self.config, choice=choice is not None)
+
+    def hold_embedder(self, tensors: Mapping[str, Tensor]) -> None:
+        """Keep weights of the model that embedded the texts, to save them with the model; none if there are none."""
+        self.embedder = HeldWeights(tensors) if tensors else None
 
     @torch.no_grad()
     def set_prior(self, **values: float) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from metaclust._util.devices import choose_device
 from metaclust._util.distributed import current
+from metaclust.data.preparation.embeddings import SentenceEmbedder
 from metaclust.data.rows import Rows
 from metaclust.data.sparse import SparseRows
 from metaclust.model.config import ModelConfig
@@ -21,6 +22,7 @@ from metaclust.training.batches import Task
 from metaclust.training.config import TrainingConfig
 from metaclust.training.episodes import TaskSampler
 from metaclust.training.recipe import Recipe
+from metaclust.training.tuning import STEPS, Tuner
 
 VALIDATION_TASKS = 40
 DROPOUT = 0.1
@@ -41,8 +43,12 @@ def recipe_for(
     *,
     folder: str | os.PathLike[str] | None,
     resume: bool,
+    texts: EmbeddedTexts | None = None,
 ) -> Recipe:
-    """Return how to learn from prepared rows ``x`` of the categories ``y``."""
+    """Return how to learn from prepared rows ``x`` of the categories ``y``.
+
+    ``texts`` are what was embedded, where the embedding model may be trained, too.
+    """
     images, paper = len(input_shape) == 3, settings["preset"] == "paper"
     sampler, validation = training_tasks(settings, x, y, images)
     changes: dict[str, Any] = {
@@ -70,12 +76,27 @@ def recipe_for(
         choose=settings["choose"],
         effective_rows=settings["effective_rows"],
         choice_tasks=int(settings["choice_tasks"]),
+        tuner=tuner_for(settings, y, texts),
         pretrain_steps=settings["pretrain_steps"],
         steps=settings["steps"],
         folder=folder,
         resume=resume,
         progress=settings["progress"] and current().main,
     )
+
+
+EmbeddedTexts = tuple[str, Sequence[str]]
+"""The name or folder of an embedding model, and the texts that it embedded."""
+
+
+def tuner_for(settings: Mapping[str, Any], y: NDArray[np.int64], texts: EmbeddedTexts | None) -> Tuner | None:
+    """Return what trains the embedding model itself, where there is one and the settings allow it."""
+    effort, encoder = settings["effort"], settings["encoder"]
+    steps = STEPS["balanced" if encoder == "tuned" and effort == "fast" else effort]
+    if texts is None or encoder not in ("auto", "tuned") or not steps or settings["preset"] == "paper":
+        return None
+    device = choose_device(settings["device"])
+    return Tuner(SentenceEmbedder(texts[0], device=device), texts[1], y, steps, int(settings["seed"]), device)
 
 
 def trained_clusters(settings: Mapping[str, Any]) -> int:
@@ -116,6 +137,10 @@ def check_applicable(settings: Mapping[str, Any], rows: Rows) -> None:
         raise ValueError(f"scaling={settings['scaling']!r} is for vectors, but {rows.source} holds {kind.plural}")
     if settings["text"] != "tfidf" and kind.name != "text":
         raise ValueError(f"text={settings['text']!r} is for texts, but {rows.source} holds {kind.plural}")
+    if settings["encoder"] == "tuned" and settings["text"] != "embeddings":
+        raise ValueError(
+            "encoder='tuned' trains the embedding model of texts: it needs text='embeddings' and an embedding_model"
+        )
     if settings["embedding_model"] is not None and settings["text"] != "embeddings":
         raise ValueError(
             f"embedding_model={settings['embedding_model']!r} is for text='embeddings', but text={settings['text']!r}"

@@ -17,8 +17,9 @@ from torch import Tensor
 
 from metaclust._util.distributed import current
 from metaclust._util.progress import Bar
+from metaclust.data.preparation.tuned import TunedWeights
 from metaclust.data.sparse import SparseRows, of_unit_length
-from metaclust.inference.calibrate import CHOICE_TASKS, NONE, Unseen, calibrated_prior, learn_selector
+from metaclust.inference.calibrate import CHOICE_TASKS, NONE, Unseen, aris, calibrated_prior, learn_selector
 from metaclust.inference.initialise import ward_labels
 from metaclust.model.clustering_model import ClusteringModel
 from metaclust.model.config import ModelConfig
@@ -30,6 +31,7 @@ from metaclust.training.evaluation import compare, local_tasks
 from metaclust.training.loop import train
 from metaclust.training.prior import fit_prior
 from metaclust.training.runs import Run
+from metaclust.training.tuning import CannotTuneError, Tuner
 
 log = logging.getLogger("metaclust")
 
@@ -46,6 +48,12 @@ WIDE_ROWS = 600
 FEWEST_ROWS, MOST_WIDE_ROWS = 10, 30
 """Rows of each category in such a batch."""
 FOLDS = 3
+TUNED_GAIN = 0.005
+"""The sentence encoder is trained if this gains as much on unseen categories, in units of the ARI."""
+SEPARATED = 0.97
+"""Where unseen categories are separated as well as this, there is nothing to gain."""
+COMPARED_TASKS, COMPARED_ROWS = 30, 2000
+"""Tasks of unseen categories by which representations are compared, and the most rows of one."""
 KEPT_APART = 0.3
 """The share of the rows of known categories that the encoder of a fold is not trained on."""
 FEWEST_FOR_CHOICE = 30
@@ -70,6 +78,8 @@ class Recipe:
     choose: Literal["auto", "learned", "bound"] = "auto"
     effective_rows: float | Literal["auto"] | None = "auto"
     choice_tasks: int = CHOICE_TASKS
+    tuner: Tuner | None = None
+    """Trains the sentence encoder itself, where it may be."""
     pretrain_steps: int | None = None
     steps: int | None = None
     """None for the number that suits the encoder."""
@@ -111,6 +121,8 @@ class Learned:
     decisions: list[str] = field(default_factory=list)
     unseen: list[Unseen] = field(default_factory=list)
     """Representations of categories by models that were not trained on them."""
+    tuned: TunedWeights | None = None
+    """Weights of the sentence encoder, if it was trained."""
 
 
 def learn(recipe: Recipe) -> Learned:
@@ -124,8 +136,9 @@ def learn(recipe: Recipe) -> Learned:
 def learn_representation(recipe: Recipe) -> Learned:
     """Choose an encoder, train it, and fit the prior to unseen categories."""
     decide = Decisions()
+    tuned = None
     if choose_encoder(recipe, decide) == "residual":
-        model, run, parts = learn_residual(recipe, decide)
+        model, run, parts, tuned = learn_residual(recipe, decide)
     else:
         model, run, parts = learn_network(recipe)
     model.eval()
@@ -139,7 +152,7 @@ def learn_representation(recipe: Recipe) -> Learned:
         seen = unseen(model, recipe.sampler, recipe.sampler.categories)
         model.set_prior(**calibrated_prior([seen]))
         decide("The prior is that of the categories it was trained on: there are too few to keep some from training.")
-    return Learned(model, run, decide.words, parts)
+    return Learned(model, run, decide.words, parts, tuned)
 
 
 def learn_network(recipe: Recipe) -> tuple[ClusteringModel, Run, list[Unseen]]:
@@ -152,20 +165,54 @@ def learn_network(recipe: Recipe) -> tuple[ClusteringModel, Run, list[Unseen]]:
     return model, run, [unseen(model, recipe.sampler, held)] if len(held) else []
 
 
-def learn_residual(recipe: Recipe, decide: Callable[[str], None]) -> tuple[ClusteringModel, Run, list[Unseen]]:
+@dataclass(frozen=True)
+class Fold:
+    """Some of the categories, which stand for unseen ones, and an encoder trained on the others."""
+
+    recipe: Recipe
+    number: int
+    part: NDArray[np.int64]
+    known: NDArray[np.int64]
+    kept: NDArray[np.bool_]
+    """Rows of known categories that the encoder is not trained on either."""
+
+    def represented(self, x: Tensor | SparseRows | None = None, name: str = "fold") -> Unseen:
+        """Train the residual encoder on rows as they are, or embedded otherwise; represent the others by it."""
+        recipe = self.recipe if x is None else with_rows(self.recipe, x)
+        # Rows without a category are not trained on.
+        y = np.where(self.kept, -1, recipe.sampler.y)
+        others = replace(recipe, sampler=replace(recipe.sampler, y=y))
+        keep = recipe.keep(f"{name}-{self.number}")
+        model, _ = train_residual(others, self.known, recipe.training_for("residual"), keep)
+        return unseen(model.eval(), recipe.sampler, self.part, self.known, self.kept)
+
+    def tuned(self, tuner: Tuner) -> Unseen:
+        """Train the sentence encoder first."""
+        weights = tuner.tune(self.known, ~self.kept, self.recipe.keep(f"tune-{self.number}"))
+        return self.represented(tuner.embed(weights), "tuned-fold")
+
+
+def folds_of(recipe: Recipe, categories: NDArray[np.int64]) -> list[Fold]:
+    """Divide the categories; there are no folds of too few."""
+    if len(categories) < 2 * FOLDS:
+        return []
+    generator = np.random.default_rng([recipe.training.seed, 0xF01D])
+    kept = rows_kept_apart(recipe.sampler.y, generator)
+    parts = np.array_split(generator.permutation(categories), FOLDS)
+    return [Fold(recipe, n, part, np.setdiff1d(categories, part), kept) for n, part in enumerate(parts)]
+
+
+def learn_residual(
+    recipe: Recipe, decide: Callable[[str], None]
+) -> tuple[ClusteringModel, Run, list[Unseen], TunedWeights | None]:
     """Train on all categories; what unseen ones are like is learned from folds, each with the others' encoder."""
     categories = np.union1d(recipe.sampler.categories, held_out(recipe))
-    generator = np.random.default_rng([recipe.training.seed, 0xF01D])
     training = recipe.training_for("residual")
-    parts = []
-    if len(categories) >= 2 * FOLDS:
-        kept = rows_kept_apart(recipe.sampler.y, generator)
-        # Rows without a category are not trained on.
-        others = replace(recipe, sampler=replace(recipe.sampler, y=np.where(kept, -1, recipe.sampler.y)))
-        for fold, part in enumerate(np.array_split(generator.permutation(categories), FOLDS)):
-            known = np.setdiff1d(categories, part)
-            model, _ = train_residual(others, known, training, recipe.keep(f"fold-{fold}"))
-            parts.append(unseen(model.eval(), recipe.sampler, part, known, kept))
+    parts, tuner = represent_folds(recipe, folds_of(recipe, categories), decide)
+    tuned = None
+    if tuner is not None:
+        tuned = tuner.tune(categories, np.ones(len(recipe.sampler.y), bool), recipe.keep("tune"))
+        recipe = with_rows(recipe, tuner.embed(tuned, cached=True))
     model, run = train_residual(recipe, categories, training, recipe.keep())
     unit = " of unit length" if model.config.unit else ""
     decide(
@@ -173,7 +220,80 @@ def learn_residual(recipe: Recipe, decide: Callable[[str], None]) -> tuple[Clust
         f"{len(categories)} categories for {training.pretrain_steps} steps; the task network is then trained for "
         f"{training.steps} steps on the continuous ARI."
     )
-    return model, run, parts
+    return model, run, parts, tuned
+
+
+def represent_folds(
+    recipe: Recipe, folds: list[Fold], decide: Callable[[str], None]
+) -> tuple[list[Unseen], Tuner | None]:
+    """Return the representations of the categories of each fold, and what trains the sentence encoder, if it is.
+
+    It is trained where that was asked for, or where the unseen categories of the first fold are separated better.
+    """
+    tuner, parts = recipe.tuner, []
+    if tuner is not None and recipe.encoder == "tuned":
+        decide(f"The sentence encoder is trained for {tuner.steps} steps, as requested.")
+    elif tuner is not None and folds:
+        frozen = folds[0].represented()
+        try:
+            after = folds[0].tuned(tuner) if worth_tuning(frozen, decide) else None
+        except CannotTuneError as error:
+            decide(f"The sentence encoder stays as it is: {error}.")
+            after = None
+        tuner = tuner if after is not None and gains(frozen, after, decide) else None
+        parts = [frozen if tuner is None or after is None else after]
+    else:
+        tuner = None
+    rest = folds[len(parts) :]
+    return parts + [fold.represented() if tuner is None else fold.tuned(tuner) for fold in rest], tuner
+
+
+def with_rows(recipe: Recipe, x: Tensor | SparseRows) -> Recipe:
+    """Return the recipe with the same rows, embedded otherwise."""
+    return replace(recipe, sampler=replace(recipe.sampler, x=x))
+
+
+def worth_tuning(frozen: Unseen, decide: Callable[[str], None]) -> bool:
+    """Return whether unseen categories are not separated so well already that nothing can be gained."""
+    reached = separation_of(frozen)
+    if reached < SEPARATED:
+        return True
+    decide(
+        "The sentence encoder stays as it is: with it, Ward's method given their number finds unseen categories with "
+        f"an ARI of {reached:.3f} already."
+    )
+    return False
+
+
+def gains(frozen: Unseen, tuned: Unseen, decide: Callable[[str], None]) -> bool:
+    """Return whether unseen categories are separated better after the training of the sentence encoder."""
+    ari = [separation_of(one) for one in (frozen, tuned)]
+    # Processes on different machines may round differently, and must decide alike.
+    before, after = current().broadcast(torch.tensor(ari, dtype=torch.float64)).tolist()
+    better = bool(after >= before + TUNED_GAIN)
+    decide(
+        f"The sentence encoder {'is trained' if better else 'stays as it is'}: on categories that it was not trained "
+        f"on, Ward's method given their number reaches an ARI of {after:.3f} after its training, and {before:.3f} "
+        "without it."
+    )
+    return better
+
+
+def separation_of(part: Unseen) -> float:
+    """Return the ARI of Ward's method given the number: the mean of small tasks, and that of all categories at once."""
+    new = part.new
+    categories = np.unique(new.y)
+    generator = np.random.default_rng(0)
+    reached = []
+    for task in range(COMPARED_TASKS + 1):
+        chosen = categories
+        if task:
+            chosen = generator.permutation(categories)[: generator.integers(2, min(10, len(categories)) + 1)]
+        rows = generator.permutation(np.flatnonzero(np.isin(new.y, chosen)))
+        rows = rows[: COMPARED_ROWS if not task else 40 * len(chosen)]
+        (found,) = ward_labels(new.z[rows], [len(chosen)], generator)
+        reached.append(float(aris(new.y[rows], [found])[0]))
+    return (reached[0] + float(np.mean(reached[1:]))) / 2
 
 
 def train_residual(
@@ -285,12 +405,12 @@ def rows_kept_apart(y: NDArray[np.int64], generator: np.random.Generator) -> NDA
 def choose_encoder(recipe: Recipe, decide: Callable[[str], None]) -> str:
     """Choose by how well Ward's method, given the number, finds the validation categories with either encoder."""
     if len(recipe.model.input_shape) != 1:
-        if recipe.encoder == "residual":
-            raise ValueError("encoder='residual': it is for vectors and texts; images need encoder='network'")
+        if recipe.encoder in ("residual", "tuned"):
+            raise ValueError(f"encoder={recipe.encoder!r}: it is for vectors and texts; images need encoder='network'")
         return "network"
     if recipe.encoder != "auto":
         decide(f"The encoder is {recipe.encoder!r}, as requested.")
-        return recipe.encoder
+        return "residual" if recipe.encoder == "tuned" else recipe.encoder
     if not recipe.validation:
         chosen = "residual" if of_unit_length(recipe.sampler.x) else "network"
         lengths = "unit length, as embeddings have" if chosen == "residual" else "different lengths"

@@ -12,6 +12,7 @@ from metaclust._util.schema import LARGEST_WHOLE, Check, flag, list_of, number, 
 from metaclust.model.config import MOST_CLUSTERS
 from metaclust.model.encoders import ENCODERS
 from metaclust.training.config import TrainingConfig
+from metaclust.training.tuning import STEPS
 
 MOST_RESTARTS = 1000
 """The largest number of starts that a setting may ask for."""
@@ -25,7 +26,7 @@ SAVED_SETTINGS: dict[str, Check] = {
     **{name: number(0, 1) for name in ("confidence", "validation")},
     "augment": one_of("auto", "turn", True, False),
     "scaling": one_of("auto", "standard", "none"),
-    **dict.fromkeys(("text", "preset", "encoder", "choose", "components", "device"), text),
+    **dict.fromkeys(("text", "preset", "encoder", "choose", "components", "device", "effort"), text),
     "embedding_model": optional(text),
     "representation": optional(whole(1)),
     "dropout": optional(number(0, 1)),
@@ -62,7 +63,8 @@ def check_settings(settings: Mapping[str, Any]) -> None:
         value = settings[name]
         if not isinstance(value, int | float | np.number) or not 0 <= value <= highest:
             raise ValueError(f"{name}={value!r}: it must be at least 0 and at most {highest}")
-    check_choices(settings, {"encoder": ("auto", *ENCODERS), "choose": ("auto", "learned", "bound")})
+    choices = {"encoder": ("auto", *ENCODERS, "tuned"), "choose": ("auto", "learned", "bound"), "effort": tuple(STEPS)}
+    check_choices(settings, choices)
     if settings["augment"] not in ("auto", "turn", True, False):
         raise ValueError(f"augment={settings['augment']!r}: choose 'auto', 'turn', True or False")
     if not isinstance(settings["task_rows"], tuple | list) or len(settings["task_rows"]) != 2:

@@ -15,6 +15,8 @@ from metaclust.data.rows import DataError, Rows
 from metaclust.data.sparse import SparseRows
 
 Scaling = Literal["auto", "standard", "none"]
+NOT_DESCRIBED = {"described": False}
+"""Metadata of a field of a preparation that is no part of its description."""
 TextAs: TypeAlias = str
 """A key of ``KINDS["text"].preparations``."""
 
@@ -79,10 +81,17 @@ def are_numbers(values: object, length: int, low: float, high: float) -> bool:
     )
 
 
+def described_fields(preparation: Any) -> list[str]:
+    """Return the names of the fields of a preparation, or of its class, that a model file describes."""
+    return [field.name for field in fields(preparation) if field.metadata.get("described", True)]
+
+
 def short_repr(preparation: Any) -> str:
     """Return one short line, whatever the number of columns or words."""
     shown = []
     for field in fields(preparation):
+        if not field.repr:
+            continue
         value = getattr(preparation, field.name)
         if isinstance(value, tuple) and len(value) > 3:
             shown.append(f"{field.name}=<{len(value):,} values>")

@@ -7,7 +7,7 @@ import os
 import reprlib
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, cast
@@ -21,7 +21,7 @@ from metaclust._util.checks import is_count
 from metaclust._util.devices import choose_device
 from metaclust._util.progress import Waiting
 from metaclust.data.kinds import Kind
-from metaclust.data.preparation.base import Options, are_strings, require, short_repr, values_of
+from metaclust.data.preparation.base import NOT_DESCRIBED, Options, are_strings, require, short_repr, values_of
 from metaclust.data.preparation.model_folder import (
     NamedByFile,
     checked_model,
@@ -30,6 +30,7 @@ from metaclust.data.preparation.model_folder import (
     local_model,
     model_files,
 )
+from metaclust.data.preparation.tuned import TunedWeights
 from metaclust.data.preparation.vector_cache import VectorCache, cache_folder
 from metaclust.data.rows import DataError, Rows, listed
 
@@ -52,6 +53,10 @@ class EmbeddingPreparation:
     scaled: bool = True
     """Whether embeddings are multiplied by the square root of their width, as in version 0.1.0, whose files lack this
     field. New preparations leave them at length one, as arrays of the same embeddings are left."""
+    tuned: str = ""
+    """The digest of the weights that were trained further; empty where none were."""
+    weights: TunedWeights | None = field(default=None, repr=False, compare=False, metadata=NOT_DESCRIBED)
+    """These weights, which a model file holds beside those of the clustering model."""
 
     __repr__ = short_repr
 
@@ -61,6 +66,7 @@ class EmbeddingPreparation:
         require(is_count(self.width), "width", self.width)
         require(are_strings(self.columns), "columns", self.columns)
         require(isinstance(self.scaled, bool), "scaled", self.scaled)
+        require(isinstance(self.tuned, str), "tuned", self.tuned)
 
     @classmethod
     def from_rows(cls, rows: Rows, options: Options) -> tuple[EmbeddingPreparation, Rows]:
@@ -83,15 +89,25 @@ class EmbeddingPreparation:
     def __call__(self, rows: Rows) -> Tensor:
         texts: list[str] = values_of(rows, self.kind)
         # In training it was downloaded, if need be; later it may be a stranger's file that names it.
-        embedder = SentenceEmbedder(NamedByFile(self.model))
-        self._check(self.model, embedder.fingerprint)
+        embedder = SentenceEmbedder(NamedByFile(self.model), weights=self.weights)
+        self._check(self.model, embedder.base)
         embeddings = embedder.embed(texts)
         return torch.from_numpy(embeddings * np.float32(np.sqrt(self.width)) if self.scaled else embeddings)
 
     def with_model(self, model: str | os.PathLike[str]) -> EmbeddingPreparation:
         """Return the same preparation with another name or folder of its model, which is downloaded if need be."""
-        self._check(model, SentenceEmbedder(model).fingerprint)
+        self._check(model, SentenceEmbedder(model).base)
         return replace(self, model=str(model))
+
+    def with_weights(self, weights: TunedWeights | None) -> EmbeddingPreparation:
+        """Return the same preparation by a model of which some weights were trained further; None for as it came."""
+        return replace(self, tuned="" if weights is None else weights.digest, weights=weights)
+
+    def restored(self, weights: TunedWeights | None) -> EmbeddingPreparation:
+        """Return the preparation that a file describes, with the weights that the file holds."""
+        if (weights.digest if weights is not None else "") != self.tuned:
+            raise DataError("the weights of its embedding model are not those that it says: get another copy")
+        return replace(self, weights=None if weights is None else weights.checked())
 
     def _check(self, model: str | os.PathLike[str], fingerprint: str) -> None:
         if fingerprint != self.fingerprint:
@@ -106,8 +122,8 @@ class SentenceEmbedder:
 
     Weights are read from safetensors only, and code that comes with a model is never run. The model is loaded for the
     first text that is not in the cache. ``model`` is its folder, or its name on the Hugging Face hub: "org/name", or
-    "name" for the models of sentence-transformers. The "default" cache is embeddings/ in the folder that
-    METACLUST_CACHE names, or else in the user's cache; None caches nothing.
+    "name" for the models of sentence-transformers. ``weights`` take the place of some of its own. The "default" cache
+    is embeddings/ in the folder that METACLUST_CACHE names, or else in the user's cache; None caches nothing.
     """
 
     def __init__(
@@ -117,6 +133,7 @@ class SentenceEmbedder:
         device: str | torch.device = "auto",
         batch_size: int = 64,
         cache: str | os.PathLike[str] | None = "default",
+        weights: TunedWeights | None = None,
     ) -> None:
         if batch_size < 1:
             raise ValueError(f"batch_size={batch_size!r}: it must be 1 or more")
@@ -124,6 +141,7 @@ class SentenceEmbedder:
         self.device = choose_device(device)
         self.batch_size = batch_size
         self.cache = cache_folder(cache)
+        self.weights = weights
         self._local = local_model(model)
         self._loaded: Any = None
         self._width = 0
@@ -136,7 +154,14 @@ class SentenceEmbedder:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash, in hex, of the model's settings, weights and tokenizer: equal models share a cache."""
+        """A hash, in hex, of all that decides what is computed: equal ones share a cache."""
+        if self.weights is None:
+            return self.base
+        return hashlib.sha256(f"{self.base}\n{self.weights.digest}\n".encode()).hexdigest()
+
+    @cached_property
+    def base(self) -> str:
+        """A hash, in hex, of the settings, weights and tokenizer in the model's folder."""
         digest = hashlib.sha256(b"metaclust embeddings 1\n")
         for path in model_files(self.folder):
             digest.update(os.fsencode(path.relative_to(self.folder).as_posix()) + b"\0" + content_hash(path))
@@ -193,6 +218,8 @@ class SentenceEmbedder:
         with self._lock:
             if self._loaded is None:
                 model = load_sentence_transformer(self.folder, self.device)
+                if self.weights is not None:
+                    self.weights.load_into(model)
                 # Measured: the method that returns it has changed its name between versions.
                 self._width = unit_vectors(model, ["width"], 1).shape[1]
                 self._loaded = model

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import reprlib
-from dataclasses import asdict, fields
 from typing import Any
 
 from metaclust.data.kinds import one_of
-from metaclust.data.preparation.base import Options, Preparation, Scaling, TextAs
+from metaclust.data.preparation.base import Options, Preparation, Scaling, TextAs, described_fields
 from metaclust.data.preparation.embeddings import EmbeddingPreparation
 from metaclust.data.preparation.images import ImagePreparation
 from metaclust.data.preparation.vectors import VectorPreparation
@@ -86,7 +85,8 @@ def describe_preparation(preparation: Preparation) -> dict[str, Any]:
     preparation : Preparation
         As :func:`fit_preparation` returns it.
     """
-    return {"preparation": preparation.name, **asdict(preparation)}  # type: ignore[call-overload]
+    names = described_fields(preparation)
+    return {"preparation": preparation.name, **{name: getattr(preparation, name) for name in names}}
 
 
 def preparation_from(description: dict[str, Any]) -> Preparation:
@@ -102,7 +102,7 @@ def preparation_from(description: dict[str, Any]) -> Preparation:
     if not isinstance(name, str) or name not in PREPARATIONS:
         raise DataError(f"the model file does not say how its rows were prepared (preparation={reprlib.repr(name)})")
     cls = PREPARATIONS[name]
-    unknown = sorted(set(settings) - {field.name for field in fields(cls)})
+    unknown = sorted(set(settings) - set(described_fields(cls)))
     if unknown:
         raise DataError(
             f"unknown settings {reprlib.repr(unknown)} of preparation {name!r}: the file was written by a newer "
