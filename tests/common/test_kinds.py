@@ -43,7 +43,7 @@ class Embedder:
     fingerprint = "abc" * 20
     width = 32
 
-    def __init__(self, model: str) -> None:
+    def __init__(self, model: str, **_: object) -> None:
         self.model = model
 
     def embed(self, texts: list[str]) -> NDArray[np.float32]:

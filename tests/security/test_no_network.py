@@ -69,7 +69,7 @@ class Lengths:
     fingerprint = "abc" * 20
     width = 2
 
-    def __init__(self, model: str) -> None:
+    def __init__(self, model: str, **_: object) -> None:
         self.model = model
 
     def embed(self, texts: list[str]) -> Any:
@@ -161,7 +161,7 @@ def test_the_user_can_say_where_the_model_is(foreign: Path, tmp_path: Path, monk
     assert code == 2
     assert "(--embedding-model)" in err
     given = []
-    monkeypatch.setattr(embeddings, "SentenceEmbedder", lambda model: given.append(model) or Lengths(model))
+    monkeypatch.setattr(embeddings, "SentenceEmbedder", lambda model, **_: given.append(model) or Lengths(model))
     assert MetaClusterer.load(foreign, embedding_model="mine/copy").preparation_.model == "mine/copy"
     assert run(*command, "--embedding-model", "mine/other").code == 0
     assert [name for name in given if not isinstance(name, NamedByFile)] == ["mine/copy", "mine/other"]

@@ -72,7 +72,13 @@ def train(
     text_as: Annotated[str | None, unset("Text features: tfidf (default), counts or embeddings.")] = None,
     embedding_model: EmbeddingModel = None,
     max_clusters: Annotated[str, typer.Option(help="Largest number of clusters, or auto.")] = "auto",
-    encoder: Annotated[str, typer.Option(help="Encoder: auto, network or residual (for embeddings).")] = "auto",
+    encoder: Annotated[
+        str,
+        typer.Option(help="Encoder: auto, network, residual (for embeddings) or tuned (trains the embedding model)."),
+    ] = "auto",
+    effort: Annotated[
+        str, typer.Option(help="Training time: fast, balanced or best; all but fast may train the embedding model.")
+    ] = "balanced",
     choose: Annotated[str, typer.Option(help="How to select a clustering: auto, learned or bound.")] = "auto",
     pretrain_steps: Annotated[
         int | None, unset("Steps of prototypical pretraining; by default chosen for the encoder.")
@@ -96,6 +102,7 @@ def train(
     settings = {
         "max_clusters": number_or_auto(max_clusters),
         "encoder": encoder,
+        "effort": effort,
         "choose": choose,
         "pretrain_steps": pretrain_steps,
         "steps": steps,

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from metaclust._util.devices import choose_device
 from metaclust._util.distributed import current
-from metaclust.data.preparation.embeddings import SentenceEmbedder
 from metaclust.data.rows import Rows
 from metaclust.data.sparse import SparseRows
 from metaclust.model.config import ModelConfig
@@ -96,7 +95,15 @@ def tuner_for(settings: Mapping[str, Any], y: NDArray[np.int64], texts: Embedded
     if texts is None or encoder not in ("auto", "tuned") or not steps or settings["preset"] == "paper":
         return None
     device = choose_device(settings["device"])
-    return Tuner(SentenceEmbedder(texts[0], device=device), texts[1], y, steps, int(settings["seed"]), device)
+    return Tuner(
+        texts[0],
+        texts[1],
+        y,
+        steps,
+        int(settings["seed"]),
+        device,
+        settings["progress"],
+    )
 
 
 def trained_clusters(settings: Mapping[str, Any]) -> int:

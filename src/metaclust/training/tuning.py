@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -91,12 +92,19 @@ class SentenceEncoder(nn.Module):
 class Tuner:
     """Trains the embedding model of texts on some of their categories, and embeds all of them by what it became."""
 
-    embedder: SentenceEmbedder
+    model: str
+    """The name or folder of the embedding model."""
     texts: Sequence[str]
     y: NDArray[np.int64]
     steps: int
     seed: int
     device: torch.device
+    progress: bool = True
+
+    @cached_property
+    def embedder(self) -> SentenceEmbedder:
+        """The embedding model as it came."""
+        return SentenceEmbedder(self.model, device=self.device)
 
     def tune(self, categories: NDArray[np.int64], rows: NDArray[np.bool_], keep: dict[str, Any]) -> TunedWeights:
         """Train on those of the rows that are of some categories; ``keep`` says where the run is kept."""
@@ -128,13 +136,12 @@ class Tuner:
     def embed(self, weights: TunedWeights, cached: bool = False) -> Tensor:
         """Return unit vectors of all texts by a tuned model; of the one that ships, they are cached."""
         embedder = SentenceEmbedder(
-            self.embedder.model,
+            self.model,
             device=self.device,
-            batch_size=self.embedder.batch_size,
-            cache=self.embedder.cache if cached else None,
+            cache="default" if cached else None,
             weights=weights,
         )
-        return torch.from_numpy(embedder.embed(self.texts))
+        return torch.from_numpy(embedder.embed(self.texts, self.progress))
 
 
 def check_tunable(transformer: Any) -> None:

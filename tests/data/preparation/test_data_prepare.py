@@ -218,7 +218,7 @@ class Stub:
     fingerprint = "abc" * 20
     width = 2
 
-    def __init__(self, model: str) -> None:
+    def __init__(self, model: str, **_: object) -> None:
         self.model = model
 
     def embed(self, texts: list[str]) -> NDArray[np.float32]:

@@ -90,13 +90,13 @@ class EmbeddingPreparation:
         texts: list[str] = values_of(rows, self.kind)
         # In training it was downloaded, if need be; later it may be a stranger's file that names it.
         embedder = SentenceEmbedder(NamedByFile(self.model), weights=self.weights)
-        self._check(self.model, embedder.base)
+        self._check(self.model, embedder.fingerprint)
         embeddings = embedder.embed(texts)
         return torch.from_numpy(embeddings * np.float32(np.sqrt(self.width)) if self.scaled else embeddings)
 
     def with_model(self, model: str | os.PathLike[str]) -> EmbeddingPreparation:
         """Return the same preparation with another name or folder of its model, which is downloaded if need be."""
-        self._check(model, SentenceEmbedder(model).base)
+        self._check(model, SentenceEmbedder(model).fingerprint)
         return replace(self, model=str(model))
 
     def with_weights(self, weights: TunedWeights | None) -> EmbeddingPreparation:
@@ -154,13 +154,6 @@ class SentenceEmbedder:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash, in hex, of all that decides what is computed: equal ones share a cache."""
-        if self.weights is None:
-            return self.base
-        return hashlib.sha256(f"{self.base}\n{self.weights.digest}\n".encode()).hexdigest()
-
-    @cached_property
-    def base(self) -> str:
         """A hash, in hex, of the settings, weights and tokenizer in the model's folder."""
         digest = hashlib.sha256(b"metaclust embeddings 1\n")
         for path in model_files(self.folder):
@@ -212,7 +205,13 @@ class SentenceEmbedder:
 
     @cached_property
     def _vectors(self) -> VectorCache:
-        return VectorCache(None if self.cache is None else self.cache / f"{self.fingerprint}.sqlite")
+        if self.cache is None:
+            return VectorCache(None)
+        # Equal models share a file.
+        name = self.fingerprint
+        if self.weights is not None:
+            name = hashlib.sha256(f"{name}\n{self.weights.digest}\n".encode()).hexdigest()
+        return VectorCache(self.cache / f"{name}.sqlite")
 
     def _load(self) -> None:
         with self._lock:
