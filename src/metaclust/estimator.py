@@ -86,9 +86,10 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         A free network, or one that starts as the principal components, for embeddings. "tuned" also trains the
         embedding model of texts itself. "auto" takes, for vectors and texts, what separates held-out categories best;
         ``decisions_`` says which, and why.
-    effort : {"fast", "balanced", "best"}, default="balanced"
+    effort : {"fast", "balanced", "best"}, default="fast"
         How much time the training may take. "fast" leaves the embedding model of texts as it is; "balanced" tries 80
-        steps of its training, and "best" 160, and goes on with that if it separates unseen categories better.
+        steps of its training, and "best" 160, and goes on with that if it separates unseen categories better. For 8,000
+        short texts that takes minutes on two cores, in place of one.
     choose : {"auto", "learned", "bound"}, default="auto"
         Select among clusterings by a selector that was learned from categories the encoder had not seen, or by the
         evidence lower bound. "auto" is "learned" where there are enough categories.
@@ -148,7 +149,7 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         embedding_model: str | None = None,
         preset: Preset = "default",
         encoder: str = "auto",
-        effort: Literal["fast", "balanced", "best"] = "balanced",
+        effort: Literal["fast", "balanced", "best"] = "fast",
         choose: Literal["auto", "learned", "bound"] = "auto",
         choice_tasks: int = CHOICE_TASKS,
         representation: int | None = None,

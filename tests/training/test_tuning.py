@@ -303,16 +303,16 @@ def test_training_is_kept_where_unseen_categories_gain(folder, corpus, monkeypat
     for answer in (True, False):
         monkeypatch.setattr(recipe, "worth_tuning", lambda *_: True)
         monkeypatch.setattr(recipe, "gains", lambda *_, answer=answer: answer)
-        model = clusterer(folder).fit(*corpus)
+        model = clusterer(folder, effort="balanced").fit(*corpus)
         assert (model.preparation_.weights is not None) == answer
         assert (model.model_.embedder is not None) == answer
 
 
 def test_fast_training_leaves_the_sentence_encoder_as_it_is(folder, corpus, monkeypatch):
     monkeypatch.setattr(Tuner, "tune", lambda *_: pytest.fail("the sentence encoder is trained"))
-    model = clusterer(folder, effort="fast").fit(*corpus)
+    model = clusterer(folder).fit(*corpus)
     assert model.preparation_.tuned == ""
-    clusterer(folder, encoder="residual").fit(*corpus)
+    clusterer(folder, encoder="residual", effort="best").fit(*corpus)
 
 
 def test_what_cannot_be_trained_is_left_as_it_is_or_said(folder, corpus, monkeypatch):
@@ -321,7 +321,7 @@ def test_what_cannot_be_trained_is_left_as_it_is_or_said(folder, corpus, monkeyp
 
     monkeypatch.setattr(tuning, "check_tunable", refuse)
     monkeypatch.setattr(recipe, "worth_tuning", lambda *_: True)
-    model = clusterer(folder).fit(*corpus)
+    model = clusterer(folder, effort="best").fit(*corpus)
     assert any("stays as it is: it begins with a table" in words for words in model.decisions_)
     with pytest.raises(CannotTuneError, match="begins with a table"):
         clusterer(folder, encoder="tuned").fit(*corpus)

@@ -78,7 +78,7 @@ def train(
     ] = "auto",
     effort: Annotated[
         str, typer.Option(help="Training time: fast, balanced or best; all but fast may train the embedding model.")
-    ] = "balanced",
+    ] = "fast",
     choose: Annotated[str, typer.Option(help="How to select a clustering: auto, learned or bound.")] = "auto",
     pretrain_steps: Annotated[
         int | None, unset("Steps of prototypical pretraining; by default chosen for the encoder.")
