@@ -20,10 +20,10 @@ of known ones where that is said. Rows that are used in a pile are never trained
 
 Each pile is clustered with ``max_clusters="auto"``; ``mixed`` also with 60, 100 and 200 and with other seeds, and
 ``limits`` with 20, 40 and 100. One JSON line for each pile: the adjusted Rand index (of rows that are not junk), the
-number of
-clusters found and its 90% interval, the best candidate, the rows that are right with their confidence in ten bins, and
-the baselines. ``--known N`` trains on N of the known categories only. ``--vectors numbers`` makes a table of numbers
-from images: the mean ink of 7 x 7 fields, and of every second row and column, in different units.
+number of clusters found and its 90% interval, the best candidate, the rows that are right with their confidence in ten
+bins, and the baselines. ``--set effort='"balanced"'`` passes a setting to MetaClusterer, as JSON. ``--known N`` trains
+on N of the known categories only. ``--vectors numbers`` makes a table of numbers from images: the mean ink of 7 x 7
+fields, and of every second row and column, in different units.
 """
 
 from __future__ import annotations
@@ -353,6 +353,7 @@ def main() -> None:
     name = arguments.dataset if arguments.vectors != "numbers" else f"{arguments.dataset}, numbers"
     if arguments.known is not None:
         name = f"{name}, {arguments.known} known"
+    name = ", ".join([name, *(f"{setting}={value}" for setting, value in dict(arguments.set).items())])
     for split in arguments.split:
         same = {"dataset": name, "split": split, "validate": arguments.validate}
         done = {r["pile"] for r in read_records(arguments.out) if all(r.get(k) == v for k, v in same.items())}
