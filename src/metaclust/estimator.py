@@ -66,7 +66,8 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     pretrain_steps : int or None, default=None
         Steps of prototypical pretraining; None for 1000 (a free network) or 600 (``encoder="residual"``).
     steps : int or None, default=None
-        Steps on the continuous ARI; None for 300 or 200. A residual encoder is frozen then: the task network learns.
+        Steps on the continuous ARI; None for 300 (a free network) or 0 (``encoder="residual"``, which is frozen then:
+        the task network alone would learn).
     task_rows : tuple of (int, int), default=(5, 30)
         The range of the number of rows of each category in a training task.
     validation : float, default=0.2
@@ -93,7 +94,7 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     choose : {"auto", "learned", "bound"}, default="auto"
         Select among clusterings by a selector that was learned from categories the encoder had not seen, or by the
         evidence lower bound. "auto" is "learned" where there are enough categories.
-    choice_tasks : int, default=250
+    choice_tasks : int, default=200
         Tasks that the selector is learned from.
     representation : int or None, default=None
         The number of columns of the representations; None for the preset's.

@@ -35,8 +35,9 @@ from metaclust.training.tuning import CannotTuneError, Tuner
 
 log = logging.getLogger("metaclust")
 
-STEPS = {"network": (1000, 300), "residual": (600, 200)}
-"""By encoder: steps of the pretraining and on the continuous ARI, where none are given."""
+STEPS = {"network": (1000, 300), "residual": (600, 0)}
+"""By encoder: steps of the pretraining and on the continuous ARI, where none are given. On embeddings the start that the
+latter teach the task network is never the one that is selected."""
 RESIDUAL_WIDTH = 128
 """The columns of a residual encoder's representations, where there are so many and no other number is given."""
 RESIDUAL_DROPOUT = 0.5
@@ -215,10 +216,12 @@ def learn_residual(
         recipe = with_rows(recipe, tuner.embed(tuned, cached=True))
     model, run = train_residual(recipe, categories, training, recipe.keep())
     unit = " of unit length" if model.config.unit else ""
+    then = (
+        f"; the task network is then trained for {training.steps} steps on the continuous ARI" if training.steps else ""
+    )
     decide(
         f"It starts as {model.config.representation} principal components{unit}, and is trained on all "
-        f"{len(categories)} categories for {training.pretrain_steps} steps; the task network is then trained for "
-        f"{training.steps} steps on the continuous ARI."
+        f"{len(categories)} categories for {training.pretrain_steps} steps{then}."
     )
     return model, run, parts, tuned
 
