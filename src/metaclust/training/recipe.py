@@ -36,8 +36,8 @@ from metaclust.training.tuning import CannotTuneError, Tuner
 log = logging.getLogger("metaclust")
 
 STEPS = {"network": (1000, 300), "residual": (600, 0)}
-"""By encoder: steps of the pretraining and on the continuous ARI, where none are given. On embeddings the start that the
-latter teach the task network is never the one that is selected."""
+"""By encoder: steps of the pretraining and on the continuous ARI, where none are given. On embeddings the latter teach
+the task network a start that is never the one that is selected."""
 RESIDUAL_WIDTH = 128
 """The columns of a residual encoder's representations, where there are so many and no other number is given."""
 RESIDUAL_DROPOUT = 0.5
