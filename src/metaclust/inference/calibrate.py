@@ -51,9 +51,9 @@ LARGEST_SIZE, SMALLEST_SIZE = 300, 5
 """The limits of such a task, and of the sizes of its categories."""
 LARGE, TIMES = 0.08, 3
 """The share of tasks that may have several times as many rows and categories, and as much larger categories again."""
-LARGE_WITH_KNOWN, WIDE_RANGE = 0.6, 10
-"""Of such tasks, the share with known categories; and none but those of a single category has as many times fewer
-categories than there may be."""
+WIDE_RANGE = 10
+"""Where there are more categories than other tasks may have, such tasks have at most as many times fewer than there are,
+but for those of a single category."""
 ALONE = 0.2
 """The share of tasks with one category."""
 EVEN, SIMILAR, UNEVEN = 0.4, 0.2, 0.2
@@ -222,13 +222,16 @@ def draw_task(
     Return the rows and their categories, -1 for junk. Rows come up again where a category has fewer than were drawn:
     see :func:`task_rows`.
     """
+    # A pile may also hold rows of categories that the encoder knows.
+    scope = part if len(part.known) and generator.random() < WITH_KNOWN else part.new
     times = TIMES if generator.random() < large else 1
-    # A pile may also hold rows of categories that the encoder knows: without them there may be too few for a large one.
-    with_known = WITH_KNOWN if times == 1 else LARGE_WITH_KNOWN
-    scope = part if len(part.known) and generator.random() < with_known else part.new
+    many = times > 1 and len(part.sizes) > MOST_CATEGORIES
+    if many:
+        # Without known categories there may be too few.
+        scope = part
     categories, centres = scope.centres
     most = min(len(categories), times * MOST_CATEGORIES)
-    least = 2 if times == 1 else max(2, most // WIDE_RANGE)
+    least = max(2, most // WIDE_RANGE) if many else 2
     number = 1
     if most > 1 and generator.random() > ALONE:
         # Log-uniform: as many tasks have 2 to 4 categories as 15 to 30.
