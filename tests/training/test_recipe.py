@@ -196,6 +196,20 @@ def test_some_tasks_also_have_known_categories():
     assert max(map(len, drawn)) > 20
 
 
+def test_of_very_many_categories_large_tasks_have_many_known_ones_too():
+    x, y = directions(150, 12, 0)
+    part = unseen(x.astype(float), y)
+    part = Unseen(part.z, part.y, part.model, known=np.arange(100))
+    drawn = [np.unique(draw_task(part, np.random.default_rng(i), junk=0, large=1.0)[1]) for i in range(100)]
+    numbers = np.array([len(categories) for categories in drawn])
+    assert numbers[numbers > 1].min() >= 15
+    assert numbers.max() > 100
+    assert all(categories.min() < 100 for categories in drawn if len(categories) > 60)
+    few = Unseen(part.z[part.y >= 60], part.y[part.y >= 60], part.model, known=np.arange(60, 100))
+    drawn = [np.unique(draw_task(few, np.random.default_rng(i), junk=0, large=1.0)[1]) for i in range(100)]
+    assert 1 < min(len(categories) for categories in drawn if len(categories) > 1) < 9
+
+
 def test_the_prior_is_that_of_unseen_categories_alone():
     x, y = directions(30, 50, 0)
     part = unseen(x.astype(float), y)

@@ -52,8 +52,8 @@ LARGEST_SIZE, SMALLEST_SIZE = 300, 5
 LARGE, TIMES = 0.08, 3
 """The share of tasks that may have several times as many rows and categories, and as much larger categories again."""
 WIDE_RANGE = 10
-"""Where there are more categories than other tasks may have, such tasks have at most as many times fewer than there are,
-but for those of a single category."""
+"""Where there are more categories than other tasks may have, such tasks have at most as many times fewer than there
+are, but for those of a single category."""
 ALONE = 0.2
 """The share of tasks with one category."""
 EVEN, SIMILAR, UNEVEN = 0.4, 0.2, 0.2
