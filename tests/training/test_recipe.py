@@ -437,7 +437,7 @@ def test_a_residual_encoder_is_not_for_images():
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ({"encoder": "linear"}, r"^encoder='linear': choose one of \('auto', 'network', 'residual'\)$"),
+        ({"encoder": "linear"}, r"^encoder='linear': choose one of \('auto', 'network', 'residual', 'tuned'\)$"),
         ({"choose": "best"}, r"^choose='best': choose one of \('auto', 'learned', 'bound'\)$"),
         ({"choice_tasks": 0}, r"^choice_tasks=0: it must be a whole number of 1 or more$"),
     ],
