@@ -94,7 +94,7 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     choose : {"auto", "learned", "bound"}, default="auto"
         Select among clusterings by a selector that was learned from categories the encoder had not seen, or by the
         evidence lower bound. "auto" is "learned" where there are enough categories.
-    choice_tasks : int, default=200
+    choice_tasks : int, default=300
         Tasks that the selector is learned from.
     representation : int or None, default=None
         The number of columns of the representations; None for the preset's.

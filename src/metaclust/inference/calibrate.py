@@ -40,8 +40,8 @@ FOLDS = 3
 PRIOR_ROWS = 1000
 """The expected variance counts as this many rows of a cluster: categories of one kind have similar variances, and with
 many columns a mixture mistakes chance for a small variance."""
-CHOICE_TASKS = 200
-"""The number of tasks from which the selector is learned; 300 teach no more."""
+CHOICE_TASKS = 300
+"""The number of tasks from which the selector is learned."""
 STEPS, MANY_TASKS = (1500, 400, 800), 50
 """The steps in which merges, scores and confidence are learned; of fewer tasks they are as much fewer."""
 MOST_ROWS = 1200
