@@ -18,7 +18,7 @@ from scipy.special import softmax
 
 from metaclust.inference.confidence import cluster_facts, right_rows, row_features
 from metaclust.inference.features import adjusted_rand_indices, describe, evidence_of, merge_probabilities
-from metaclust.inference.initialise import candidate_numbers
+from metaclust.inference.initialise import candidate_numbers, ward_labels
 from metaclust.inference.numbers import NumberExample, fit_numbers
 from metaclust.inference.pipeline import learned_pipeline
 from metaclust.inference.select import LearnedSelector
@@ -74,6 +74,8 @@ NEARER, LARGER = 0.4, 0.35
 scale."""
 WRONG_NUMBER, FARTHEST_OFF = 0.1, 1.5
 """What a number of clusters that is wrong by a factor of e costs, in units of the ARI; it counts up to the second."""
+COMPARED_TASKS, COMPARED_ROWS = 30, 2000
+"""Small tasks by which representations are compared, and the most rows of all categories at once."""
 FURTHER_ROWS = 60
 """Rows of a task that are assigned to clusters found without them: some of its categories, some of others."""
 
@@ -110,6 +112,23 @@ class Unseen:
     def centres(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """The categories in order, and the mean of each."""
         return centres_of(self.z, self.y)
+
+    @cached_property
+    def separation(self) -> float:
+        """The ARI of Ward's method given the number: of unseen categories, half in small tasks, half all at once."""
+        z, y = self.new.z, self.new.y
+        categories = np.unique(y)
+        generator = np.random.default_rng(0)
+        reached = []
+        for task in range(COMPARED_TASKS + 1):
+            chosen = categories
+            if task:
+                chosen = generator.permutation(categories)[: generator.integers(2, min(10, len(categories)) + 1)]
+            rows = generator.permutation(np.flatnonzero(np.isin(y, chosen)))
+            rows = rows[: COMPARED_ROWS if not task else 40 * len(chosen)]
+            (found,) = ward_labels(z[rows], [len(chosen)], generator)
+            reached.append(float(aris(y[rows], [found])[0]))
+        return (reached[0] + float(np.mean(reached[1:]))) / 2
 
 
 def centres_of(z: NDArray[np.float64], y: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:

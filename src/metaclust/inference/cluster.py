@@ -122,11 +122,12 @@ def find_clusters(
         sample = pipeline.sample(drawn, seen.mean.double().numpy())
         hooks.phase("select")
         selection = pipeline(model, sample, search.limit(model), search.seed, hooks.advance)
+        if larger is None or len(sample) >= min(larger, seen.rows):
+            break
         most = selection.best.clusters
         if isinstance(pipeline.select, LearnedSelector):
             most = max(most, interval(number_probabilities(model, pipeline.select, sample, selection))[1])
-        few = most * ROWS_OF_A_CLUSTER > len(sample)
-        if not few or larger is None or len(sample) >= min(larger, seen.rows):
+        if most * ROWS_OF_A_CLUSTER <= len(sample):
             break
         state = FitState(rows.survey(larger, search.seed))
         hooks.save(state)

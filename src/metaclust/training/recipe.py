@@ -19,7 +19,7 @@ from metaclust._util.distributed import current
 from metaclust._util.progress import Bar
 from metaclust.data.preparation.tuned import TunedWeights
 from metaclust.data.sparse import SparseRows, of_unit_length
-from metaclust.inference.calibrate import CHOICE_TASKS, NONE, Unseen, aris, calibrated_prior, learn_selector
+from metaclust.inference.calibrate import CHOICE_TASKS, NONE, Unseen, calibrated_prior, learn_selector
 from metaclust.inference.initialise import ward_labels
 from metaclust.model.clustering_model import ClusteringModel
 from metaclust.model.config import ModelConfig
@@ -53,8 +53,6 @@ TUNED_GAIN = 0.005
 """The sentence encoder is trained if this gains as much on unseen categories, in units of the ARI."""
 SEPARATED = 0.97
 """Where unseen categories are separated as well as this, there is nothing to gain."""
-COMPARED_TASKS, COMPARED_ROWS = 30, 2000
-"""Tasks of unseen categories by which representations are compared, and the most rows of one."""
 KEPT_APART = 0.3
 """The share of the rows of known categories that the encoder of a fold is not trained on."""
 FEWEST_FOR_CHOICE = 30
@@ -258,7 +256,7 @@ def with_rows(recipe: Recipe, x: Tensor | SparseRows) -> Recipe:
 
 def worth_tuning(frozen: Unseen, decide: Callable[[str], None]) -> bool:
     """Return whether unseen categories are not separated so well already that nothing can be gained."""
-    reached = separation_of(frozen)
+    reached = frozen.separation
     if reached < SEPARATED:
         return True
     decide(
@@ -270,7 +268,7 @@ def worth_tuning(frozen: Unseen, decide: Callable[[str], None]) -> bool:
 
 def gains(frozen: Unseen, tuned: Unseen, decide: Callable[[str], None]) -> bool:
     """Return whether unseen categories are separated better after the training of the sentence encoder."""
-    ari = [separation_of(one) for one in (frozen, tuned)]
+    ari = [frozen.separation, tuned.separation]
     # Processes on different machines may round differently, and must decide alike.
     before, after = current().broadcast(torch.tensor(ari, dtype=torch.float64)).tolist()
     better = bool(after >= before + TUNED_GAIN)
@@ -280,23 +278,6 @@ def gains(frozen: Unseen, tuned: Unseen, decide: Callable[[str], None]) -> bool:
         "without it."
     )
     return better
-
-
-def separation_of(part: Unseen) -> float:
-    """Return the ARI of Ward's method given the number: the mean of small tasks, and that of all categories at once."""
-    new = part.new
-    categories = np.unique(new.y)
-    generator = np.random.default_rng(0)
-    reached = []
-    for task in range(COMPARED_TASKS + 1):
-        chosen = categories
-        if task:
-            chosen = generator.permutation(categories)[: generator.integers(2, min(10, len(categories)) + 1)]
-        rows = generator.permutation(np.flatnonzero(np.isin(new.y, chosen)))
-        rows = rows[: COMPARED_ROWS if not task else 40 * len(chosen)]
-        (found,) = ward_labels(new.z[rows], [len(chosen)], generator)
-        reached.append(float(aris(new.y[rows], [found])[0]))
-    return (reached[0] + float(np.mean(reached[1:]))) / 2
 
 
 def train_residual(

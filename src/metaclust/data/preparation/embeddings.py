@@ -99,9 +99,9 @@ class EmbeddingPreparation:
         self._check(model, SentenceEmbedder(model).fingerprint)
         return replace(self, model=str(model))
 
-    def with_weights(self, weights: TunedWeights | None) -> EmbeddingPreparation:
-        """Return the same preparation by a model of which some weights were trained further; None for as it came."""
-        return replace(self, tuned="" if weights is None else weights.digest, weights=weights)
+    def with_weights(self, weights: TunedWeights) -> EmbeddingPreparation:
+        """Return the same preparation by a model of which some weights were trained further."""
+        return replace(self, tuned=weights.digest, weights=weights)
 
     def restored(self, weights: TunedWeights | None) -> EmbeddingPreparation:
         """Return the preparation that a file describes, with the weights that the file holds."""
