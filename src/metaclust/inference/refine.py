@@ -73,9 +73,8 @@ class Refinement:
         clusters = max(start.clusters for start in initial)
         logits = torch.stack([start.as_logits(clusters).to(rows) for start in initial])
         factors = [self.variance_factor(model, sample, start.labels) for start in initial]
-        weights = torch.full((len(initial),), weight, dtype=rows.dtype, device=rows.device)
         expanded = rows.expand(len(initial), *rows.shape)
-        ends = model.from_starts(expanded, logits, steps, tol, weights, torch.tensor(factors).to(weights))
+        ends = model.from_starts(expanded, logits, steps, tol, weight, torch.tensor(factors).to(rows))
         return ends, factors
 
     @property

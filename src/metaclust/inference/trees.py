@@ -115,30 +115,53 @@ class MergeTree:
 
     def pairs_within(self, labels: Labels) -> Floats:
         """Return, for each merge, how many of the pairs that it brings together have one label."""
-        within = np.zeros(len(self) - 1)
-        for one, two in self._sides(labels):
-            within += np.einsum("mk,mk->m", one, two, dtype=np.float64)
+        pure, mixed = self._pure_and_mixed(labels)
+        within = np.where(pure, self.pairs, 0.0)
+        for one, two in self._sides(labels, mixed):
+            within[mixed] += np.einsum("mk,mk->m", one, two, dtype=np.float64)
         return within
 
     def mean_within(self, labels: Labels, probability: Floats) -> Floats:
         """Return, for each cluster, the mean probability of the pairs of its rows; 1 where it has one row."""
-        sums = [np.einsum("m,mk,mk->k", probability, one, two) for one, two in self._sides(labels)]
+        pure, mixed = self._pure_and_mixed(labels)
         size = np.bincount(labels)
-        return np.where(size > 1, np.concatenate(sums) / np.maximum(size * (size - 1) / 2, 1), 1.0)
+        label = labels[self.order[self.start[self.first[pure]]]]
+        sums = np.bincount(label, (probability * self.pairs)[pure], len(size)).astype(np.float64)
+        of_mixed = probability[mixed]
+        sums += np.concatenate([np.einsum("m,mk,mk->k", of_mixed, one, two) for one, two in self._sides(labels, mixed)])
+        return np.where(size > 1, sums / np.maximum(size * (size - 1) / 2, 1), 1.0)
 
-    def _sides(self, labels: Labels) -> Iterator[tuple[Floats, Floats]]:
-        """Yield (merges, some clusters): how many of their rows are on either side of each merge."""
-        rows, clusters = len(self), int(labels.max()) + 1
+    def _pure_and_mixed(self, labels: Labels) -> tuple[NDArray[np.bool_], Labels]:
+        """Return which merges are of rows of one label, and the places of those with several labels on one side.
+
+        No other merge brings rows of one label together.
+        """
         ordered = labels[self.order]
-        edges = [(self.start[node], self.start[node] + self.size[node]) for node in (self.first, self.second)]
+        changes = np.concatenate([[0], np.cumsum(ordered[1:] != ordered[:-1])])
+        one, two = ((self.start[node], self.start[node] + self.size[node] - 1) for node in (self.first, self.second))
+        apart = [changes[last] != changes[first] for first, last in (one, two)]
+        # Rows of a node stand side by side, and so do the two sides of a merge.
+        low, high = np.minimum(one[0], two[0]), np.maximum(one[1], two[1])
+        return changes[high] == changes[low], np.flatnonzero(apart[0] | apart[1])
+
+    def _sides(self, labels: Labels, merges: Labels) -> Iterator[tuple[Floats, Floats]]:
+        """Yield (merges, some clusters): how many of their rows are on either side of each of the merges."""
+        clusters = int(labels.max()) + 1
+        ordered = labels[self.order]
+        nodes = [node[merges] for node in (self.first, self.second)]
+        edges = np.concatenate([[self.start[node], self.start[node] + self.size[node]] for node in nodes])
+        # Rows are only counted between the ends of sides, which are few.
+        ends, place = np.unique(edges, return_inverse=True)
+        begin_one, end_one, begin_two, end_two = place.reshape(edges.shape)
+        stretch = np.searchsorted(ends, np.arange(len(ordered)), side="right")
         for begin in range(0, clusters, COLUMNS):
             columns = min(COLUMNS, clusters - begin)
-            counted = np.zeros((rows + 1, columns), np.float32)
-            place = np.flatnonzero((ordered >= begin) & (ordered < begin + columns))
-            counted[place + 1, ordered[place] - begin] = 1
+            counted = np.zeros((len(ends) + 1, columns), np.float32)
+            some = (ordered >= begin) & (ordered < begin + columns)
+            np.add.at(counted, (stretch[some], ordered[some] - begin), 1)
+            # The first stretch lies before all ends.
             np.cumsum(counted, 0, out=counted)
-            one, two = (counted[end] - counted[start] for start, end in edges)
-            yield one, two
+            yield counted[end_one] - counted[begin_one], counted[end_two] - counted[begin_two]
 
 
 def merge_trees(z: Floats, methods: Sequence[str]) -> tuple[MergeTree, ...]:
