@@ -21,7 +21,7 @@ from metaclust.inference.features import adjusted_rand_indices, describe, eviden
 from metaclust.inference.initialise import candidate_numbers, ward_labels
 from metaclust.inference.numbers import NumberExample, fit_numbers
 from metaclust.inference.pipeline import learned_pipeline
-from metaclust.inference.select import LearnedSelector
+from metaclust.inference.select import LearnedSelector, probability_of_one, with_single_cluster
 from metaclust.inference.stages import Candidate, Sample, in_order
 from metaclust.inference.train_selector import (
     Example,
@@ -206,10 +206,11 @@ def learn_selector(
         fit_scores(judge.scores, others or every, steps=score_steps, seed=seed, fresh=fresh)
         own = [(pile, one) for pile, one, at in zip(piles, compared, fold, strict=True) if at == part]
         for pile, one in own:
-            scores = judge.scores.outputs(one.example.features)
-            expected = float(one.example.features[scores.argmax(), EXPECTED_ARI].mean())
+            scores = one.scores(judge)
+            chosen = LearnedSelector(judge).choose(one.candidates, scores)
+            expected = float(one.example.features[chosen, EXPECTED_ARI].mean())
             numbers.append(NumberExample(scores, one.clusters, one.true, expected))
-            rows += judged_rows(network, pile, one, scores)
+            rows += judged_rows(network, pile, one, scores, chosen)
     fit_scores(network.scores, every, steps=score_steps, seed=seed, fresh=fresh)
     network.number.copy_(torch.tensor(fit_numbers(numbers).values))
     fit_confidence(network.confidence, rows, steps=confidence_steps, seed=seed, fresh=fresh)
@@ -353,10 +354,17 @@ class Compared:
     example: Example
     candidates: list[Candidate]
     true: int
+    of_one: float
+    """The probability that there is one category."""
 
     @property
     def clusters(self) -> list[int]:
         return [candidate.clusters for candidate in self.candidates]
+
+    def scores(self, network: SelectorNetwork) -> NDArray[np.float64]:
+        """Return the scores of the candidates by a network, as a selector has them."""
+        scores = network.scores.outputs(self.example.features)
+        return with_single_cluster(scores, np.array(self.clusters) == 1, self.of_one)
 
 
 def compared_pile(network: SelectorNetwork, pile: Pile, seed: int) -> Compared:
@@ -365,21 +373,23 @@ def compared_pile(network: SelectorNetwork, pile: Pile, seed: int) -> Compared:
     pipeline = learned_pipeline(model, LearnedSelector(network))
     candidates = pipeline.candidates(model, sample, [len(sample)], seed)
     evidence = evidence_of(model, sample)
-    features = describe(evidence, merge_probabilities(evidence, network), [each.labels for each in candidates])
+    probabilities = merge_probabilities(evidence, network)
+    features = describe(evidence, probabilities, [each.labels for each in candidates])
     known = pile.y >= 0
     reached = aris(pile.y[known], [in_order(candidate.labels[known]) for candidate in candidates])
     true = len(np.unique(pile.y[known]))
     # Of clusterings that are as good, the one with the right number of clusters is preferred.
     off = np.abs(np.log([candidate.clusters / true for candidate in candidates]))
-    return Compared(Example(features, reached - WRONG_NUMBER * np.minimum(off, FARTHEST_OFF)), candidates, true)
+    worth = reached - WRONG_NUMBER * np.minimum(off, FARTHEST_OFF)
+    return Compared(Example(features, worth), candidates, true, probability_of_one(probabilities))
 
 
 def judged_rows(
-    network: SelectorNetwork, pile: Pile, compared: Compared, scores: NDArray[np.float64]
+    network: SelectorNetwork, pile: Pile, compared: Compared, scores: NDArray[np.float64], chosen: int
 ) -> list[RowExample]:
     """Return the rows of a task in the clusters that were selected, and further rows, right or wrong."""
     model, sample = pile.part.model, pile.sample
-    components = Components.of(compared.candidates[int(scores.argmax())].posterior)
+    components = Components.of(compared.candidates[chosen].posterior)
     evidence = evidence_of(model, sample)
     probabilities = merge_probabilities(evidence, network)
     placed = components.placed(sample.z)

@@ -6,8 +6,9 @@ Of very many rows a sample is clustered; from its clusters the inference goes on
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,31 +21,35 @@ from metaclust.data.rows import DataError, DataWarning
 from metaclust.data.sparse import SparseRows
 from metaclust.data.streams import ArrayStream
 from metaclust.data.survey import Moments, Survey
-from metaclust.inference.confidence import Confidence, cluster_facts
+from metaclust.inference.confidence import ClusterFacts, Confidence, cluster_facts
 from metaclust.inference.features import evidence_of, mean_ari, merge_probabilities, pairs_of
 from metaclust.inference.numbers import interval
 from metaclust.inference.pipeline import Pipeline, Search, Selection, pipeline_for
-from metaclust.inference.refine import STEPS
+from metaclust.inference.refine import STEPS, own_variance_factor
+from metaclust.inference.regions import Part, clustered_regions, region_of_rows, sum_of_numbers
 from metaclust.inference.result import Start
 from metaclust.inference.select import LearnedSelector
-from metaclust.inference.stages import Candidate, Floats, Sample
+from metaclust.inference.stages import Candidate, Floats, Sample, Selector
 from metaclust.mixture.blocks import Map
 from metaclust.mixture.components import Components
+from metaclust.mixture.families import Family
 from metaclust.mixture.fit import BlockRefinement, PosteriorStart, fit_mixture
 from metaclust.mixture.outcome import check_components
 from metaclust.mixture.posterior import with_tensors
 from metaclust.mixture.rows import FitRows, Progress, StreamRows
 from metaclust.mixture.state import FitState
-from metaclust.mixture.step import score_weights
+from metaclust.mixture.step import score_weights, vb_step
+from metaclust.mixture.sticks import Sticks
 from metaclust.mixture.streaming import BlockMixture
 from metaclust.model.clustering_model import ClusteringModel
 
 SAMPLE_ROWS = 4000
 """The most rows among which candidates are compared."""
-MANY_ROWS = 12_000
-"""The same, where there are many clusters."""
-ROWS_OF_A_CLUSTER = 25
-"""Where a sample may have fewer rows of a cluster, on average, a larger one is drawn."""
+MANY_ROWS = 60_000
+"""The most rows that are divided into regions, where there may be many clusters."""
+ROWS_OF_A_CLUSTER, TIMES_AS_MANY = 50, 2
+"""Where a sample may have fewer rows of a cluster, on average, and there are so many times as many rows, regions are
+clustered one by one."""
 
 Counter = Callable[[Components], tuple[NDArray[np.int64], NDArray[np.int64]]]
 """Goes through the rows: the size of each cluster and its first row, see :func:`sizes_of`."""
@@ -111,72 +116,123 @@ def find_clusters(
     """
     hooks = hooks or Hooks()
     state = hooks.state or FitState(rows.survey(SAMPLE_ROWS, search.seed))
-    pipeline = pipeline_for(model, search)
     if hooks.state is None:
         hooks.save(state)
-    for larger in (MANY_ROWS, None):
-        seen = state.survey
-        drawn = np.repeat(seen.sample.numpy(), seen.sample_weights.long().numpy(), axis=0)
-        if len(drawn) < seen.rows or not isinstance(rows, MemoryRows):
-            drawn = drawn[canonical_order(drawn.astype(np.float32))]
-        sample = pipeline.sample(drawn, seen.mean.double().numpy())
+    pipeline = pipeline_for(model, search)
+    sample = drawn_sample(pipeline, state.survey, rows)
+    limit = search.limit(model)
+    if len(sample) <= SAMPLE_ROWS:
         hooks.phase("select")
-        selection = pipeline(model, sample, search.limit(model), search.seed, hooks.advance)
-        if larger is None or len(sample) >= min(larger, seen.rows):
-            break
-        most = selection.best.clusters
-        if isinstance(pipeline.select, LearnedSelector):
-            most = max(most, interval(number_probabilities(model, pipeline.select, sample, selection))[1])
-        if most * ROWS_OF_A_CLUSTER <= len(sample):
-            break
-        state = FitState(rows.survey(larger, search.seed))
-        hooks.save(state)
-    best = selection.best
-    components, bound, weight, passes = Components.of(best.posterior), best.bound, best.weight, 0
-    if len(sample) < seen.rows and best.posterior.sticks is not None:
+        part = Part(sample, pipeline(model, sample, limit, search.seed, hooks.advance))
+        if may_be_many(model, pipeline.select, part, state.survey.rows, limit):
+            state = FitState(rows.survey(MANY_ROWS, search.seed))
+            hooks.save(state)
+            sample = drawn_sample(pipeline, state.survey, rows)
+    seen = state.survey
+    if len(sample) <= SAMPLE_ROWS:
+        parts, best = [part], part.selection.best
+        components, bound, weight, passes = Components.of(best.posterior), best.bound, best.weight, 0
+        starts = starts_of(part.selection, pipeline.select.name)
+        start = Mixture.of(model, best) if len(sample) < seen.rows and best.posterior.sticks is not None else None
+    else:
+        parts, start = found_in_regions(model, pipeline, sample, search.seed, limit, hooks)
+        starts, weight = (), 1.0
+    if start is not None:
         weight *= len(sample) / seen.rows  # A cluster counts as much as it did in the sample.
-        components, bounds = with_all_rows(model, rows, state, best, sample.mean, hooks)
+        components, bounds = with_all_rows(model, rows, state, start, sample.mean, hooks)
         bound, passes = bounds[-1], len(bounds)
     components = replace(components, means=components.means + sample.mean)
     check_components(components, bound, rows.name)
     hooks.phase("sizes")
     components = by_size(components, search.min_cluster_size, count)
-    numbers, confidence = certainty(model, pipeline, sample, selection, components)
+    numbers, confidence = certainty(model, pipeline, parts, components)
     name = pipeline.select.name
-    starts = starts_of(selection, name)
+    starts = starts or (Start(len(components.weights), bound, None),)
     return Found(components, bound, starts, weight, name, numbers, confidence, passes)
 
 
-def number_probabilities(
-    model: ClusteringModel, select: LearnedSelector, sample: Sample, selection: Selection
-) -> dict[int, float]:
-    """Return the probabilities of numbers of clusters of a sample."""
-    evidence = evidence_of(model, sample)
+def drawn_sample(pipeline: Pipeline, seen: Survey, rows: FitRows) -> Sample:
+    """Return the rows of a survey's sample, in an order that depends on the rows alone."""
+    drawn = np.repeat(seen.sample.numpy(), seen.sample_weights.long().numpy(), axis=0)
+    if len(drawn) < seen.rows or not isinstance(rows, MemoryRows):
+        drawn = drawn[canonical_order(drawn.astype(np.float32))]
+    return pipeline.sample(drawn, seen.mean.double().numpy())
+
+
+def may_be_many(model: ClusteringModel, select: Selector, part: Part, rows: int, limit: int | None) -> bool:
+    """Return whether there may be more clusters than a sample of the rows shows."""
+    if not isinstance(select, LearnedSelector) or rows < TIMES_AS_MANY * len(part.sample):
+        return False
+    found = part.selection.best.clusters
+    if limit is not None and found >= limit:
+        return False
+    most = max(found, interval(number_probabilities(model, select, part))[1])
+    return most * ROWS_OF_A_CLUSTER > len(part.sample)
+
+
+def found_in_regions(
+    model: ClusteringModel, pipeline: Pipeline, sample: Sample, seed: int, limit: int | None, hooks: Hooks
+) -> tuple[list[Part], Mixture]:
+    """Cluster regions one by one; return them, and all their clusters as one mixture.
+
+    Where these are more clusters than allowed, as many as allowed are found in some of the rows at once.
+    """
+    generator = np.random.default_rng([seed, 0x2E6])
+    some = np.sort(generator.choice(len(sample), SAMPLE_ROWS, replace=False))
+    regions = region_of_rows(sample.z, some)
+    parts, labels = clustered_regions(model, pipeline, sample, regions, seed, hooks.phase, hooks.advance)
+    if limit is not None and labels.max() >= limit:
+        fewer = Sample(sample.z[some], sample.mean)
+        selection = pipeline(model, fewer, limit, seed, hooks.advance)
+        return [Part(fewer, selection)], Mixture.of_labels(model, fewer, selection.best.labels)
+    return parts, Mixture.of_labels(model, sample, labels)
+
+
+def number_probabilities(model: ClusteringModel, select: LearnedSelector, part: Part) -> dict[int, float]:
+    """Return the probabilities of numbers of clusters of some rows."""
+    evidence, selection = evidence_of(model, part.sample), part.selection
     numbers = [candidate.clusters for candidate in selection.candidates]
-    chosen = selection.candidates[int(selection.scores.argmax())].labels
+    chosen = selection.candidates[selection.place].labels
     expected = mean_ari(pairs_of(evidence, merge_probabilities(evidence, select.network), chosen))
-    return select.numbers.probabilities(selection.scores, numbers, len(sample), expected)
+    return select.numbers.probabilities(selection.scores, numbers, len(part.sample), expected)
 
 
 def certainty(
-    model: ClusteringModel, pipeline: Pipeline, sample: Sample, selection: Selection, components: Components
+    model: ClusteringModel, pipeline: Pipeline, parts: Sequence[Part], components: Components
 ) -> tuple[dict[int, float], Confidence | None]:
     """Return the probabilities of numbers of clusters, and what assigns rows with a calibrated confidence."""
     select = pipeline.select
     if not isinstance(select, LearnedSelector):
         return {}, None
-    labels = [candidate.labels for candidate in selection.candidates]
-    evidence = evidence_of(model, sample)
+    described = [described_clusters(model, select, part, components) for part in parts]
+    # What is known of a cluster is known from where most of its rows are.
+    owner = np.argmax([sizes for _, sizes in described], 0)
+    clusters = np.arange(len(owner))
+    facts = ClusterFacts(
+        *(
+            np.stack([getattr(facts, name) for facts, _ in described])[owner, clusters]
+            for name in ("features", "mean_square", "deviation")
+        )
+    )
+    found = sum_of_numbers([number_probabilities(model, select, part) for part in parts])
+    return found, Confidence(components, facts, select.network, model.expected_variance)
+
+
+def described_clusters(
+    model: ClusteringModel, select: LearnedSelector, part: Part, components: Components
+) -> tuple[ClusterFacts, NDArray[np.int64]]:
+    """Return what the rows of a part tell of clusters, and how many of them each cluster has."""
+    evidence, selection = evidence_of(model, part.sample), part.selection
+    placed = components.placed(part.sample.z + part.sample.mean)
     facts = cluster_facts(
         evidence,
         merge_probabilities(evidence, select.network),
-        components.placed(sample.z + sample.mean),
+        placed,
         len(components.weights),
-        labels,
+        [candidate.labels for candidate in selection.candidates],
         softmax(selection.scores),
     )
-    found = number_probabilities(model, select, sample, selection)
-    return found, Confidence(components, facts, select.network, model.expected_variance)
+    return facts, np.bincount(placed.labels, minlength=len(components.weights))
 
 
 def starts_of(selection: Selection, selected_by: str) -> tuple[Start, ...]:
@@ -188,14 +244,47 @@ def starts_of(selection: Selection, selected_by: str) -> tuple[Start, ...]:
     )
 
 
+@dataclass(frozen=True)
+class Mixture:
+    """A mixture that inference with all rows goes on from."""
+
+    family: Family
+    parameters: Any
+    sticks: Sticks
+
+    @classmethod
+    def of(cls, model: ClusteringModel, best: Candidate) -> Mixture:
+        """Take that of a candidate which variational Bayes found."""
+        posterior = best.posterior
+        assert posterior.sticks is not None  # noqa: S101 - for mypy
+        return cls(model.family_of(best.variance_factor), posterior.parameters, posterior.sticks).on_cpu()
+
+    @classmethod
+    @torch.no_grad()
+    def of_labels(cls, model: ClusteringModel, sample: Sample, labels: NDArray[np.int64]) -> Mixture:
+        """Take one step of inference from clusters, the largest first."""
+        order = np.argsort(-np.bincount(labels), kind="stable")
+        family = model.family_of(own_variance_factor(sample.z, labels, model.expected_variance))
+        rows = torch.from_numpy(sample.z).to(model.device)
+        sums = torch.stack(
+            [family.features(rows[torch.from_numpy(np.flatnonzero(labels == k))]).sum(0) for k in order.tolist()]
+        )
+        prior = family.start(family.features(rows[:0]), len(order))
+        sticks, parameters = vb_step(family, family.read(sums), prior, model.alpha.to(sums))
+        return cls(family, parameters, sticks).on_cpu()
+
+    def on_cpu(self) -> Mixture:
+        """Return the same in the memory of the CPU, where blocks of rows are."""
+        moved: Mixture = with_tensors(self, Tensor.cpu)
+        return moved
+
+
 @torch.no_grad()
 def with_all_rows(
-    model: ClusteringModel, rows: FitRows, state: FitState, best: Candidate, mean: Floats, hooks: Hooks
+    model: ClusteringModel, rows: FitRows, state: FitState, start: Mixture, mean: Floats, hooks: Hooks
 ) -> tuple[Components, tuple[float, ...]]:
     """Go on from the clusters of a sample with all rows, in blocks; also return the bound after each pass."""
-    start, family = (
-        with_tensors(value, Tensor.cpu) for value in (best.posterior, model.family_of(best.variance_factor))
-    )
+    family = start.family
     mixture = BlockMixture(
         family, Map(torch.from_numpy(mean), torch.ones((), dtype=torch.float64)), model.alpha.cpu().double()
     )

@@ -69,6 +69,8 @@ class Selection:
     best: Candidate
     candidates: tuple[Candidate, ...]
     scores: Floats
+    place: int
+    """Which of the candidates was selected."""
 
 
 @dataclass(frozen=True)
@@ -115,12 +117,12 @@ class Pipeline:
             weight = tried[0].weight if tried else None
             tried += self.candidates(model, sample, numbers, seed, weight)
             scores = self.select.scores(model, sample, tried)
-            best = tried[int(scores.argmax())]
+            place = self.select.choose(tried, scores)
             advance()
-            numbers = untried_near(best.clusters, numbers)
+            numbers = untried_near(tried[place].clusters, numbers)
             if not numbers:
                 break
-        return Selection(self.select.finish(model, sample, best, self.refine), tuple(tried), scores)
+        return Selection(self.select.finish(model, sample, tried[place], self.refine), tuple(tried), scores, place)
 
 
 class UnlimitedPipeline(Pipeline):
@@ -137,11 +139,15 @@ class UnlimitedPipeline(Pipeline):
         found = super().__call__(model, sample, None, seed, advance)
         if max_clusters is None or found.best.clusters <= max_clusters:
             return found
+        return replace(found, best=self.as_many_as(model, sample, max_clusters, seed))
+
+    def as_many_as(self, model: ClusteringModel, sample: Sample, max_clusters: int, seed: int = 0) -> Candidate:
+        """Return the best candidate of those with as many clusters as allowed."""
         fewer = [one for one in self.candidates(model, sample, [max_clusters], seed) if one.clusters <= max_clusters]
         most = max(candidate.clusters for candidate in fewer)
         fewer = [candidate for candidate in fewer if candidate.clusters == most]
-        best = fewer[int(self.select.scores(model, sample, fewer).argmax())]
-        return replace(found, best=self.select.finish(model, sample, best, self.refine))
+        place = self.select.choose(fewer, self.select.scores(model, sample, fewer))
+        return self.select.finish(model, sample, fewer[place], self.refine)
 
 
 def selects_by_network(model: ClusteringModel) -> bool:

@@ -13,15 +13,22 @@ from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
+from scipy.special import softmax
 
 from metaclust._util.tensors import read_tensors
-from metaclust.inference.features import describe, evidence_of, merge_probabilities
+from metaclust.inference.features import adjusted_rand_indices, describe, evidence_of, merge_probabilities
 from metaclust.inference.numbers import NumberModel
 from metaclust.inference.stages import Candidate, Floats, Initial, Labels, Refiner, Sample, Selector, in_order
 from metaclust.model.clustering_model import ClusteringModel
 from metaclust.model.selector import SelectorNetwork
 
+SINGLE, ABOVE = 0.38, 2.0
+"""Where the last merges are within a category with a higher probability, the score of a single cluster is as much above
+all others."""
+LIKELY = 0.01
+"""Candidates of a smaller probability are left out of account."""
 LOWEST = 10.0
 """How far below all others the score of a single cluster is where it is not taken."""
 
@@ -34,6 +41,9 @@ class BestBound:
 
     def scores(self, model: ClusteringModel, sample: Sample, candidates: Sequence[Candidate]) -> Floats:
         return np.array([candidate.bound for candidate in candidates])
+
+    def choose(self, candidates: Sequence[Candidate], scores: Floats) -> int:
+        return int(scores.argmax())
 
     def finish(self, model: ClusteringModel, sample: Sample, best: Candidate, refine: Refiner) -> Candidate:
         return best
@@ -49,7 +59,10 @@ class MergedBound(BestBound):
 
 @dataclass(frozen=True)
 class LearnedSelector:
-    """The candidate that a selector network scores highest."""
+    """The candidate with the highest expected ARI, where each is the right one with a probability given by its score.
+
+    All rows are one cluster where the network takes the last merges of the trees for merges within a category.
+    """
 
     network: SelectorNetwork
     general: bool = False
@@ -69,8 +82,11 @@ class LearnedSelector:
         single = np.array([candidate.clusters == 1 for candidate in candidates])
         if self.general and not single.all():
             # Few categories say little about how wide one is, and a whole pile in one cluster is the worst mistake.
-            scores = np.where(single, scores.min() - LOWEST, scores)
-        return scores
+            return np.where(single, scores.min() - LOWEST, scores)
+        return with_single_cluster(scores, single, probability_of_one(probabilities))
+
+    def choose(self, candidates: Sequence[Candidate], scores: Floats) -> int:
+        return highest_expected(scores, [candidate.labels for candidate in candidates])
 
     def finish(self, model: ClusteringModel, sample: Sample, best: Candidate, refine: Refiner) -> Candidate:
         return best
@@ -79,6 +95,35 @@ class LearnedSelector:
     def numbers(self) -> NumberModel:
         """How scores become probabilities of numbers of clusters."""
         return NumberModel.of(self.network.number.double().tolist())
+
+
+def probability_of_one(probabilities: Sequence[Floats]) -> float:
+    """Return the probability that the last merges of the trees join rows of one category; 1 for a single row."""
+    return float(np.mean([each[-1] for each in probabilities])) if len(probabilities[0]) else 1.0
+
+
+def with_single_cluster(scores: Floats, single: NDArray[np.bool_], probability: float) -> Floats:
+    """Return the scores with that of a single cluster as the highest, if this is as probable as :data:`SINGLE`.
+
+    The few tasks of one category that a selector learns from teach this merge by merge better than score by score.
+    """
+    if probability <= SINGLE or not single.any():
+        return scores
+    return np.where(single, scores.max() + ABOVE, scores)
+
+
+def highest_expected(scores: Floats, partitions: Sequence[Labels]) -> int:
+    """Return the place of the partition with the highest expected ARI with the right one.
+
+    Each is the right one with the probability that the softmax of the scores gives it. Those that are hardly ever right
+    do not count, and are not taken.
+    """
+    probability = softmax(scores)
+    likely = np.flatnonzero(probability >= min(LIKELY, probability.max()))
+    if len(likely) == 1:
+        return int(likely[0])
+    expected = adjusted_rand_indices([partitions[place] for place in likely.tolist()]) @ probability[likely]
+    return int(likely[expected.argmax()])
 
 
 SELECTORS: dict[str, Callable[[ClusteringModel], Selector]] = {

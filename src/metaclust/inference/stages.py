@@ -123,11 +123,14 @@ class Refiner(Protocol):
 
 @runtime_checkable
 class Selector(Protocol):
-    """Scores candidates; the one with the highest score is taken."""
+    """Scores candidates, and selects one of them."""
 
     @property
     def name(self) -> str: ...
     def scores(self, model: ClusteringModel, sample: Sample, candidates: Sequence[Candidate]) -> Floats: ...
+    def choose(self, candidates: Sequence[Candidate], scores: Floats) -> int:
+        """Return the place of the candidate that is taken, by the scores of all."""
+
     def finish(self, model: ClusteringModel, sample: Sample, best: Candidate, refine: Refiner) -> Candidate:
         """Return the candidate that was selected, or a better one made from it."""
 

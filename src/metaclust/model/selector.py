@@ -139,6 +139,21 @@ def relative_to_expected(names: Sequence[str]) -> list[int]:
     return [place for place, name in enumerate(names) if any(word in name for word in words)]
 
 
+class TaskDropout(nn.Module):
+    """Dropout of the same features for all candidates of a task: (tasks, candidates, features)."""
+
+    def __init__(self, probability: float) -> None:
+        super().__init__()
+        self.probability = probability
+
+    def forward(self, features: Tensor) -> Tensor:
+        if not self.training or not self.probability:
+            return features
+        shape = (*features.shape[:-2], 1, features.shape[-1])
+        kept = torch.rand(shape, device=features.device) >= self.probability
+        return features * (kept / (1 - self.probability))
+
+
 class FeatureNetwork(nn.Module):
     """A small network of standardized features: (..., features) -> (...)."""
 
@@ -149,7 +164,7 @@ class FeatureNetwork(nn.Module):
         super().__init__()
         self.register_buffer("mean", torch.zeros(features))
         self.register_buffer("spread", torch.ones(features))
-        layers: list[nn.Module] = [nn.Dropout(dropout)]
+        layers: list[nn.Module] = [TaskDropout(dropout)]
         for inputs, outputs in zip((features, *hidden), hidden, strict=False):
             layers += [nn.Linear(inputs, outputs), nn.SiLU()]
         self.network = nn.Sequential(*layers, nn.Linear(hidden[-1], 1))
