@@ -184,8 +184,8 @@ def test_confidence_is_a_probability_that_the_cluster_is_right(trained):
     The hardest are about as near to each other as those of the training are at most: 0.4 times 3.
     """
     confidence, right = [], []
-    for seed in range(10):
-        x, y = blobs(6, 25, seed=200 + seed, separation=1.25 + 0.1 * seed)
+    for seed in range(30):
+        x, y = blobs(6, 25, seed=200 + seed, separation=1.25 + 0.03 * seed)
         found = trained.cluster(x)
         confidence.append(found.confidence)
         right.append(right_rows(found.labels, y, found.n_clusters)[0])

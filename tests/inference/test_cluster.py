@@ -8,7 +8,7 @@ from sklearn.metrics import adjusted_rand_score
 from metaclust import ClusteringModel, ModelConfig
 from metaclust.data.streams import ArrayStream
 from metaclust.inference import cluster as module
-from metaclust.inference.cluster import Hooks, MemoryRows, by_size, cluster_array, sizes_of, with_all_rows
+from metaclust.inference.cluster import Hooks, MemoryRows, Mixture, by_size, cluster_array, sizes_of, with_all_rows
 from metaclust.inference.pipeline import Search, pipeline_for
 from metaclust.mixture.components import Components
 from metaclust.mixture.state import FitState
@@ -134,7 +134,7 @@ def test_with_all_rows_the_blocks_end_where_the_inference_in_memory_does(compone
     start, *_ = pipeline.candidates(model, pipeline.sample(z[::5], mean), [3], 0)
     rows = MemoryRows(ArrayStream(z))
     state = FitState(rows.survey(100, 0))
-    found, bounds = with_all_rows(model, rows, state, start, mean, Hooks())
+    found, bounds = with_all_rows(model, rows, state, Mixture.of(model, start), mean, Hooks())
     assert len(bounds) == 20
     assert (np.diff(bounds) >= -1e-6 * abs(bounds[-1])).all()
     centred = torch.from_numpy(z - mean)

@@ -26,7 +26,7 @@ from metaclust.inference.features import evidence_of, mean_ari, merge_probabilit
 from metaclust.inference.numbers import interval
 from metaclust.inference.pipeline import Pipeline, Search, Selection, pipeline_for
 from metaclust.inference.refine import STEPS, own_variance_factor
-from metaclust.inference.regions import Part, clustered_regions, region_of_rows, sum_of_numbers
+from metaclust.inference.regions import REGION_ROWS, Part, clustered_regions, region_of_rows, sum_of_numbers
 from metaclust.inference.result import Start
 from metaclust.inference.select import LearnedSelector
 from metaclust.inference.stages import Candidate, Floats, Sample, Selector
@@ -179,7 +179,7 @@ def found_in_regions(
     """
     generator = np.random.default_rng([seed, 0x2E6])
     some = np.sort(generator.choice(len(sample), SAMPLE_ROWS, replace=False))
-    regions = region_of_rows(sample.z, some)
+    regions = region_of_rows(sample.z, some, REGION_ROWS)
     parts, labels = clustered_regions(model, pipeline, sample, regions, seed, hooks.phase, hooks.advance)
     if limit is not None and labels.max() >= limit:
         fewer = Sample(sample.z[some], sample.mean)

@@ -21,6 +21,9 @@ from metaclust.model.clustering_model import ClusteringModel
 
 REGION_ROWS = 2500
 """About the most rows of a region."""
+SMALL = 10
+"""The most rows of a small subtree. A row is in the region of the nearest of these: borders of regions follow them, where
+the centres of whole regions would divide what lies between."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,8 +34,8 @@ class Part:
     selection: Selection
 
 
-def region_of_rows(z: Floats, some: Labels, most: int = REGION_ROWS) -> Labels:
-    """Return the region of each row: the nearest of the largest subtrees that have few enough rows.
+def region_of_rows(z: Floats, some: Labels, most: int) -> Labels:
+    """Return the region of each row: a subtree of few enough rows, by the nearest of its small subtrees.
 
     Parameters
     ----------
@@ -44,9 +47,12 @@ def region_of_rows(z: Floats, some: Labels, most: int = REGION_ROWS) -> Labels:
         About the most rows of a region.
     """
     (tree,) = merge_trees(z[some], ("ward",))
-    labels = tree.labelled(largest_nodes(tree, most * len(some) / len(z)))
-    centres = np.stack([z[some[labels == region]].mean(0) for region in range(int(labels.max()) + 1)])
-    return np.unique(nearest(z, centres), return_inverse=True)[1]
+    share = len(some) / len(z)
+    region = tree.labelled(largest_nodes(tree, most * share))
+    small = tree.labelled(largest_nodes(tree, min(SMALL, most * share)))
+    _, first = np.unique(small, return_index=True)
+    centres = np.stack([z[some[small == node]].mean(0) for node in range(len(first))])
+    return np.unique(region[first][nearest(z, centres)], return_inverse=True)[1]
 
 
 def largest_nodes(tree: MergeTree, most: float) -> Labels:
