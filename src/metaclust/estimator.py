@@ -64,10 +64,10 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     confidence : float, default=0.5
         Confidence threshold: rows below it are marked unsure. They keep their label.
     pretrain_steps : int or None, default=None
-        Steps of prototypical pretraining; None for 1000 (a free network) or 600 (``encoder="residual"``).
+        Steps of prototypical pretraining; None for 1000 (a free network), 600 (a residual one) or 500 (of images).
     steps : int or None, default=None
-        Steps on the continuous ARI; None for 300 (a free network) or 0 (``encoder="residual"``, which is frozen then:
-        the task network alone would learn).
+        Steps on the continuous ARI; None for 300 (a free network), 100 (a residual one of images) or 0 (a residual one
+        of vectors and texts, which is frozen then: the task network alone would learn).
     task_rows : tuple of (int, int), default=(5, 30)
         The range of the number of rows of each category in a training task.
     validation : float, default=0.2
@@ -84,9 +84,10 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     preset : {"default", "paper"}, default="default"
         Settings that train reliably, or the paper's. See ``ModelConfig`` and ``TrainingConfig``.
     encoder : {"auto", "network", "residual", "tuned"}, default="auto"
-        A free network, or one that starts as the principal components, for embeddings. "tuned" also trains the
-        embedding model of texts itself. "auto" takes, for vectors and texts, what separates held-out categories best;
-        ``decisions_`` says which, and why.
+        A free network, or one that starts as the principal components, for embeddings; of images, the paper's
+        convolutions or a residual network. "tuned" also trains the embedding model of texts itself. "auto" takes, for
+        vectors and texts, what separates held-out categories best, and for images a residual network; ``decisions_``
+        says which, and why.
     effort : {"fast", "balanced", "best"}, default="fast"
         How much time the training may take. "fast" leaves the embedding model of texts as it is; "balanced" tries 80
         steps of its training, and "best" 160, and goes on with that if it separates unseen categories better. For 8,000

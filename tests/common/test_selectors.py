@@ -57,10 +57,19 @@ def test_what_is_made_of_the_best_has_no_lower_bound(selector, case):
         assert finished.weight == candidate.weight
 
 
-def test_the_pipeline_takes_the_highest_score(selector, case):
+def test_the_pipeline_takes_what_the_selector_chooses(selector, case):
     model, sample, _, _ = case
     pipeline = pipeline_for(model, Search(8, choose=selector.name))
     selection = pipeline(model, sample, 8)
-    best = selection.candidates[int(selection.scores.argmax())]
+    assert selection.place == selector.choose(selection.candidates, selection.scores)
+    best = selection.candidates[selection.place]
     finished = selector.finish(model, sample, best, pipeline.refine)
     np.testing.assert_array_equal(selection.best.labels, finished.labels)
+
+
+def test_a_score_far_above_all_others_decides(selector, case):
+    _, _, _, candidates = case
+    for place in range(len(candidates)):
+        scores = np.zeros(len(candidates))
+        scores[place] = 30.0
+        assert selector.choose(candidates, scores) == place

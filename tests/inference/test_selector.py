@@ -5,6 +5,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.special import softmax
 from sklearn.metrics import adjusted_rand_score
 from sklearn.neighbors import NearestNeighbors
 
@@ -18,6 +19,8 @@ from metaclust.inference.features import (
     shape_features,
     silhouettes,
 )
+from metaclust.inference.select import LIKELY, SINGLE, highest_expected, probability_of_one, with_single_cluster
+from metaclust.inference.stages import in_order
 from metaclust.inference.train_selector import (
     Example,
     MergeExample,
@@ -340,3 +343,32 @@ def test_weights_go_to_a_file_and_back():
     two.load_state_dict(one.state_dict())
     features = examples(2, 1)[0].features
     np.testing.assert_array_equal(one.outputs(features), two.outputs(features))
+
+
+@given(seed=st.integers(0, 999), count=st.integers(1, 8))
+def test_the_highest_expected_index_is_that_of_brute_force(seed, count):
+    generator = np.random.default_rng(seed)
+    partitions = [in_order(generator.integers(0, generator.integers(1, 5), 20)) for _ in range(count)]
+    scores = 3 * generator.normal(size=count)
+    probability = softmax(scores)
+    likely = [place for place in range(count) if probability[place] >= min(LIKELY, probability.max())]
+    expected = [
+        sum(probability[other] * adjusted_rand_score(partitions[other], partitions[place]) for other in likely)
+        for place in likely
+    ]
+    found = highest_expected(scores, partitions)
+    assert expected[likely.index(found)] == pytest.approx(max(expected), abs=1e-9)
+
+
+@pytest.mark.parametrize(("probability", "highest"), [(SINGLE + 0.01, 1), (SINGLE - 0.01, 2)])
+def test_a_single_cluster_is_best_where_the_last_merges_say_so(probability, highest):
+    scores, single = np.array([0.1, -3.0, 0.7]), np.array([False, True, False])
+    changed = with_single_cluster(scores, single, probability)
+    assert changed.argmax() == highest
+    np.testing.assert_array_equal(changed[~single], scores[~single])
+    assert with_single_cluster(scores, np.zeros(3, bool), 1.0) is scores
+
+
+def test_the_probability_of_one_is_that_of_the_last_merges():
+    assert probability_of_one([np.array([0.9, 0.2]), np.array([0.8, 0.4])]) == pytest.approx(0.3)
+    assert probability_of_one([np.empty(0), np.empty(0)]) == 1.0

@@ -113,8 +113,8 @@ def test_the_network_that_is_added_starts_at_zero_and_learns():
     assert encoder.network[-1].weight.grad.abs().sum() > 0
 
 
-@pytest.mark.parametrize(("shape", "width"), [((1, 8, 8), 4), ((3,), 4)])
-def test_it_is_for_vectors_that_are_wide_enough(shape, width):
+def test_it_is_for_vectors_that_are_wide_enough():
+    shape, width = (3,), 4
     with pytest.raises(ValueError, match="encoder='residual' with input_shape"):
         ModelConfig(shape, representation=width, encoder="residual")
 
@@ -428,10 +428,13 @@ def test_the_papers_preset_has_none_of_it():
     assert (config.encoder, config.learn_prior, config.choice) == ("network", False, False)
 
 
-def test_a_residual_encoder_is_not_for_images():
+@pytest.mark.parametrize(("encoder", "kind"), [("auto", "residual"), ("residual", "residual"), ("network", "network")])
+def test_images_have_a_residual_network_unless_another_is_requested(encoder, kind):
     images = np.random.default_rng(0).integers(0, 255, (12, 8, 8), dtype=np.uint8)
-    with pytest.raises(ValueError, match="encoder='residual': it is for vectors and texts"):
-        MetaClusterer(**SMALL, encoder="residual").fit(images, np.arange(12) % 3)
+    model = MetaClusterer(**{**SMALL, "pretrain_steps": 1}, encoder=encoder).fit(images, np.arange(12) % 3)
+    assert model.model_.config.encoder == kind
+    lengths = np.linalg.norm(model.model_.encode(torch.from_numpy(images)).detach(), axis=1)
+    assert (np.ptp(lengths) < 1e-4) == (kind == "residual")
 
 
 @pytest.mark.parametrize(

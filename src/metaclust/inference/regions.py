@@ -22,8 +22,8 @@ from metaclust.model.clustering_model import ClusteringModel
 REGION_ROWS = 2500
 """About the most rows of a region."""
 SMALL = 10
-"""The most rows of a small subtree. A row is in the region of the nearest of these: borders of regions follow them, where
-the centres of whole regions would divide what lies between."""
+"""The most rows of a small subtree. A row is in the region of the nearest of these, so that borders of regions follow
+them. The centres of whole regions would divide what lies between."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -78,10 +78,10 @@ class ModelConfig:
     initial : {"network", "random"}
         Initial assignments: from the task network (f_U, g_U, f_R), or standard normal logits (the paper's "w/o f_R").
     encoder : {"network", "residual"}
-        "network" is a feed-forward or convolutional network. "residual", for vectors only, starts as a projection on
-        the principal components and learns a correction to it.
+        "network" is a feed-forward or convolutional network. "residual" starts, for vectors, as a projection on the
+        principal components and learns a correction to it; for images it is a residual convolutional network.
     unit : bool
-        Whether the residual encoder scales rows to unit length, since embeddings are compared by their direction.
+        Whether representations of the residual encoder have one length: embeddings are compared by their direction.
     learn_prior : bool
         Whether the concentration and the prior of the components are parameters of the model.
     effective_rows : float or None
@@ -138,10 +138,11 @@ class ModelConfig:
             raise ValueError(f"alpha={self.alpha!r}: the concentration must be positive and finite")
         choices = {"inference": ("vb", "em"), "initial": ("network", "random"), "encoder": tuple(ENCODERS)}
         check_choices(vars(self), choices)
-        if self.encoder == "residual" and (len(self.input_shape) != 1 or self.representation > self.input_shape[0]):
+        vectors = len(self.input_shape) == 1
+        if self.encoder == "residual" and vectors and self.representation > self.input_shape[0]:
             raise ValueError(
                 f"encoder='residual' with input_shape={self.input_shape} and representation={self.representation}: "
-                "it takes vectors, and representation must not exceed their number of features"
+                "representation must not exceed the number of features of vectors"
             )
         component_family(self.components, self.mean_covariance)
 

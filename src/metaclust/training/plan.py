@@ -28,6 +28,8 @@ DROPOUT = 0.1
 """For rows that are not images; chosen on validation categories of vectors and of sentence embeddings."""
 SHIFT = 0.035
 """For images, see ``ModelConfig.shift``; chosen on validation alphabets of Omniglot."""
+IMAGE_REPRESENTATION = 128
+"""The columns of representations of images by a residual network, where no other number is given."""
 TRAINED_CLUSTERS = 10
 """Where ``max_clusters`` is "auto": as in the paper."""
 FEWEST_FOR_VALIDATION = 8
@@ -55,6 +57,8 @@ def recipe_for(
         "components": settings["components"],
         "learn_prior": not paper,
     }
+    if images and not paper and settings["encoder"] in ("auto", "residual"):
+        changes |= {"encoder": "residual", "unit": True, "representation": IMAGE_REPRESENTATION}
     if settings["representation"] is not None:
         changes["representation"] = settings["representation"]
     if settings["dropout"] is not None:

@@ -35,7 +35,7 @@ from metaclust.training.tuning import CannotTuneError, Tuner
 
 log = logging.getLogger("metaclust")
 
-STEPS = {"network": (1000, 300), "residual": (600, 0)}
+STEPS = {"network": (1000, 300), "residual": (600, 0), "residual images": (500, 100)}
 """By encoder: steps of the pretraining and on the continuous ARI, where none are given. On embeddings the latter teach
 the task network a start that is never the one that is selected."""
 RESIDUAL_WIDTH = 128
@@ -158,7 +158,7 @@ def learn_network(recipe: Recipe) -> tuple[ClusteringModel, Run, list[Unseen]]:
     """Train a free network; validation categories choose its weights."""
     model = new_model(recipe, recipe.model)
     pretraining = wide_batches(recipe.sampler) if recipe.model.learn_prior else None
-    training = recipe.training_for("network")
+    training = recipe.training_for("residual images" if recipe.model.encoder == "residual" else "network")
     run = train(model, recipe.sampler, recipe.validation, training, **recipe.keep(), pretraining=pretraining)
     held = held_out(recipe)
     return model, run, [unseen(model, recipe.sampler, held)] if len(held) else []
@@ -389,8 +389,9 @@ def rows_kept_apart(y: NDArray[np.int64], generator: np.random.Generator) -> NDA
 def choose_encoder(recipe: Recipe, decide: Callable[[str], None]) -> str:
     """Choose by how well Ward's method, given the number, finds the validation categories with either encoder."""
     if len(recipe.model.input_shape) != 1:
-        if recipe.encoder in ("residual", "tuned"):
-            raise ValueError(f"encoder={recipe.encoder!r}: it is for vectors and texts; images need encoder='network'")
+        if recipe.encoder == "tuned":
+            raise ValueError("encoder='tuned': it is for texts; images need 'auto', 'residual' or 'network'")
+        # Trained as a free network is: which of the two image encoders it is, the configuration says.
         return "network"
     if recipe.encoder != "auto":
         decide(f"The encoder is {recipe.encoder!r}, as requested.")

@@ -9,14 +9,16 @@ from torch import Tensor, nn
 
 from metaclust.model.encoders.image import ImageEncoder
 from metaclust.model.encoders.residual import ResidualEncoder
+from metaclust.model.encoders.residual_image import ResidualImageEncoder
 from metaclust.model.encoders.vector import VectorEncoder
 
 if TYPE_CHECKING:
     from metaclust.model.config import ModelConfig
 
-ENCODERS: dict[str, tuple[type[VectorEncoder] | type[ImageEncoder] | type[ResidualEncoder], ...]] = {
+EncoderClass = type[VectorEncoder] | type[ImageEncoder] | type[ResidualEncoder] | type[ResidualImageEncoder]
+ENCODERS: dict[str, tuple[EncoderClass, ...]] = {
     "network": (VectorEncoder, ImageEncoder),
-    "residual": (ResidualEncoder,),
+    "residual": (ResidualEncoder, ResidualImageEncoder),
 }
 """The encoder classes of each value of ``ModelConfig.encoder``; they differ in the number of axes of a row (AXES)."""
 
@@ -28,10 +30,7 @@ def new_encoder(config: ModelConfig) -> nn.Module:
     for kind in ENCODERS[config.encoder]:
         if len(config.input_shape) == kind.AXES:
             return kind.of(config)
-    raise ValueError(
-        f"encoder={config.encoder!r} does not take rows of input_shape={config.input_shape}: use encoder='network' for "
-        "images"
-    )
+    raise ValueError(f"encoder={config.encoder!r} does not take rows of input_shape={config.input_shape}")
 
 
 def check_rows(x: Tensor, shape: tuple[int, ...]) -> None:
