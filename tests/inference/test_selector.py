@@ -19,7 +19,15 @@ from metaclust.inference.features import (
     shape_features,
     silhouettes,
 )
-from metaclust.inference.select import LIKELY, SINGLE, highest_expected, probability_of_one, with_single_cluster
+from metaclust.inference.select import (
+    FARTHEST_BELOW,
+    LIKELY,
+    SINGLE,
+    SINGLE_ROWS,
+    highest_expected,
+    probability_of_one,
+    with_single_cluster,
+)
 from metaclust.inference.stages import in_order
 from metaclust.inference.train_selector import (
     Example,
@@ -360,13 +368,23 @@ def test_the_highest_expected_index_is_that_of_brute_force(seed, count):
     assert expected[likely.index(found)] == pytest.approx(max(expected), abs=1e-9)
 
 
-@pytest.mark.parametrize(("probability", "highest"), [(SINGLE + 0.01, 1), (SINGLE - 0.01, 2)])
-def test_a_single_cluster_is_best_where_the_last_merges_say_so(probability, highest):
-    scores, single = np.array([0.1, -3.0, 0.7]), np.array([False, True, False])
-    changed = with_single_cluster(scores, single, probability)
+@pytest.mark.parametrize(
+    ("probability", "rows", "score", "highest"),
+    [
+        (SINGLE + 0.01, 50, -3.0, 1),
+        (SINGLE - 0.01, 50, -3.0, 2),
+        (SINGLE + 0.01, SINGLE_ROWS, -3.0, 1),
+        (SINGLE + 0.01, SINGLE_ROWS + 1, -3.0, 2),
+        (SINGLE + 0.01, 50, 0.71 - FARTHEST_BELOW, 1),
+        (SINGLE + 0.01, 50, 0.69 - FARTHEST_BELOW, 2),
+    ],
+)
+def test_a_single_cluster_is_best_where_the_last_merges_say_so(probability, rows, score, highest):
+    scores, single = np.array([0.1, score, 0.7]), np.array([False, True, False])
+    changed = with_single_cluster(scores, single, probability, rows)
     assert changed.argmax() == highest
     np.testing.assert_array_equal(changed[~single], scores[~single])
-    assert with_single_cluster(scores, np.zeros(3, bool), 1.0) is scores
+    assert with_single_cluster(scores, np.zeros(3, bool), 1.0, rows) is scores
 
 
 def test_the_probability_of_one_is_that_of_the_last_merges():

@@ -364,7 +364,8 @@ class Compared:
     def scores(self, network: SelectorNetwork) -> NDArray[np.float64]:
         """Return the scores of the candidates by a network, as a selector has them."""
         scores = network.scores.outputs(self.example.features)
-        return with_single_cluster(scores, np.array(self.clusters) == 1, self.of_one)
+        rows = len(self.candidates[0].labels)
+        return with_single_cluster(scores, np.array(self.clusters) == 1, self.of_one, rows)
 
 
 def compared_pile(network: SelectorNetwork, pile: Pile, seed: int) -> Compared:

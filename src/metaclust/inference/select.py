@@ -27,6 +27,9 @@ from metaclust.model.selector import SelectorNetwork
 SINGLE, ABOVE = 0.38, 2.0
 """Where the last merges are within a category with a higher probability, the score of a single cluster is as much above
 all others."""
+SINGLE_ROWS, FARTHEST_BELOW = 300, 13.0
+"""That is so in piles of at most so many rows, as most tasks of one category have, and unless the score of a single
+cluster is farther below the best: where both disagree as much, a whole pile in one cluster is the worse mistake."""
 LIKELY = 0.01
 """Candidates of a smaller probability are left out of account."""
 LOWEST = 10.0
@@ -83,7 +86,7 @@ class LearnedSelector:
         if self.general and not single.all():
             # Few categories say little about how wide one is, and a whole pile in one cluster is the worst mistake.
             return np.where(single, scores.min() - LOWEST, scores)
-        return with_single_cluster(scores, single, probability_of_one(probabilities))
+        return with_single_cluster(scores, single, probability_of_one(probabilities), len(sample))
 
     def choose(self, candidates: Sequence[Candidate], scores: Floats) -> int:
         return highest_expected(scores, [candidate.labels for candidate in candidates])
@@ -102,14 +105,15 @@ def probability_of_one(probabilities: Sequence[Floats]) -> float:
     return float(np.mean([each[-1] for each in probabilities])) if len(probabilities[0]) else 1.0
 
 
-def with_single_cluster(scores: Floats, single: NDArray[np.bool_], probability: float) -> Floats:
+def with_single_cluster(scores: Floats, single: NDArray[np.bool_], probability: float, rows: int) -> Floats:
     """Return the scores with that of a single cluster as the highest, if this is as probable as :data:`SINGLE`.
 
     The few tasks of one category that a selector learns from teach this merge by merge better than score by score.
     """
-    if probability <= SINGLE or not single.any():
+    if probability <= SINGLE or rows > SINGLE_ROWS or not single.any():
         return scores
-    return np.where(single, scores.max() + ABOVE, scores)
+    highest = scores.max()
+    return np.where(single & (scores >= highest - FARTHEST_BELOW), highest + ABOVE, scores)
 
 
 def highest_expected(scores: Floats, partitions: Sequence[Labels]) -> int:
