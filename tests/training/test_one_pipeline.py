@@ -73,8 +73,8 @@ def test_the_steps_that_are_given_are_taken(encoder, pretrain_steps, steps, monk
     taken = steps_taken(monkeypatch)
     settings = {**SMALL, "pretrain_steps": pretrain_steps, "steps": steps, "encoder": encoder}
     model = MetaClusterer(**settings).fit(*unit_rows())
-    assert set(taken) == {(pretrain_steps, steps)}
-    assert len(taken) == (1 if encoder == "network" else 1 + recipe.FOLDS)
+    further = [(round(recipe.FURTHER * pretrain_steps), 0)] if encoder == "network" and pretrain_steps else []
+    assert taken == [(pretrain_steps, steps)] * (1 if encoder == "network" else 1 + recipe.FOLDS) + further
     if encoder == "residual":
         assert model.model_.config.learned_start is (steps > 0)
 
@@ -84,7 +84,27 @@ def test_the_steps_that_are_not_given_suit_the_encoder(encoder, monkeypatch):
     monkeypatch.setitem(recipe.STEPS, encoder, (4, 3))
     taken = steps_taken(monkeypatch)
     MetaClusterer(**{**SMALL, "pretrain_steps": None, "steps": None}, encoder=encoder).fit(*unit_rows())
-    assert set(taken) == {(4, 3)}
+    assert set(taken) == {(4, 3), *([(2, 0)] if encoder == "network" else [])}
+
+
+def test_a_network_is_trained_on_all_categories_once_the_held_out_ones_have_been_learned_from():
+    rows, y = unit_rows()
+    settings = MetaClusterer(**{**SMALL, "pretrain_steps": 10}, encoder="network").get_params()
+    made = plan.recipe_for(settings, torch.from_numpy(rows), y, rows.shape[1:], folder=None, resume=False)
+    learned = recipe.learn_representation(made)
+    (part,) = learned.unseen
+    held = recipe.held_out(made)
+    assert len(held)
+    np.testing.assert_array_equal(np.unique(part.y), held)
+    place = torch.from_numpy(np.flatnonzero(np.isin(y, held)))
+    before = part.model.transform(torch.from_numpy(rows)[place])
+    np.testing.assert_allclose(before, part.z, atol=1e-5)
+    assert (learned.model.transform(torch.from_numpy(rows)[place]) - before).abs().max() > 1e-3
+    # The prior is that of unseen categories, and the task network is the one that was trained on the ARI.
+    assert learned.model.expected_variance == part.model.expected_variance
+    assert learned.model.config == part.model.config
+    for name, weight in learned.model.task_network.named_parameters():
+        torch.testing.assert_close(weight, dict(part.model.task_network.named_parameters())[name])
 
 
 def test_the_trained_task_network_proposes_a_start_of_a_prediction(monkeypatch):

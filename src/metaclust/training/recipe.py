@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import os
 from collections.abc import Callable, Iterator
@@ -42,6 +43,9 @@ RESIDUAL_WIDTH = 128
 """The columns of a residual encoder's representations, where there are so many and no other number is given."""
 RESIDUAL_DROPOUT = 0.5
 RESIDUAL_DECAY = 0.01
+FURTHER, FURTHER_RATE = 0.4, 0.5
+"""Steps with the held-out categories, too, as a share of those of the pretraining; and their share of its learning
+rate."""
 COMPARED_STEPS = 200
 """Steps of pretraining after which encoders are compared."""
 WIDE_ROWS = 600
@@ -161,7 +165,31 @@ def learn_network(recipe: Recipe) -> tuple[ClusteringModel, Run, list[Unseen]]:
     training = recipe.training_for("residual images" if recipe.model.encoder == "residual" else "network")
     run = train(model, recipe.sampler, recipe.validation, training, **recipe.keep(), pretraining=pretraining)
     held = held_out(recipe)
-    return model, run, [unseen(model, recipe.sampler, held)] if len(held) else []
+    if not len(held):
+        return model, run, []
+    parts = [unseen(model.eval(), recipe.sampler, held)]
+    steps = round(FURTHER * training.pretrain_steps)
+    if recipe.model.learn_prior and steps:
+        model = trained_further(model, recipe, np.union1d(recipe.sampler.categories, held), steps)
+    return model, run, parts
+
+
+def trained_further(
+    model: ClusteringModel, recipe: Recipe, categories: NDArray[np.int64], steps: int
+) -> ClusteringModel:
+    """Return a copy of a model whose encoder is also trained on the categories that were held out.
+
+    What was learned of unseen categories by the model itself, the prior and how to select, serves the copy, too.
+    """
+    further = copy.deepcopy(model)
+    sampler = wide_batches(replace(recipe.sampler, categories=categories))
+    training = replace(
+        recipe.training, pretrain_steps=steps, steps=0, learning_rate=FURTHER_RATE * recipe.training.learning_rate
+    )
+    train(further, sampler, None, training, **recipe.keep("further"), pretraining=sampler)
+    # Its task network is still the one that learned to propose a start.
+    further.config = model.config
+    return further
 
 
 @dataclass(frozen=True)
