@@ -64,9 +64,9 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     confidence : float, default=0.5
         Confidence threshold: rows below it are marked unsure. They keep their label.
     pretrain_steps : int or None, default=None
-        Steps of prototypical pretraining; None for 1000 (a free network), 600 (a residual one) or 500 (of images).
+        Steps of prototypical pretraining; None for 1000 (a free network), 600 (a residual one) or 300 (of images).
     steps : int or None, default=None
-        Steps on the continuous ARI; None for 300 (a free network), 100 (a residual one of images) or 0 (a residual one
+        Steps on the continuous ARI; None for 300 (a free network), 50 (a residual one of images) or 0 (a residual one
         of vectors and texts, which is frozen then: the task network alone would learn).
     task_rows : tuple of (int, int), default=(5, 30)
         The range of the number of rows of each category in a training task.

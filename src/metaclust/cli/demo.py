@@ -28,8 +28,8 @@ COMPARED = [BASELINES[name] for name in ("kmeans-silhouette", "hdbscan", "bayesi
 
 
 def main(
-    pretrain_steps: int = 250,
-    steps: int = 50,
+    pretrain_steps: int = 150,
+    steps: int = 20,
     test_tasks: int = 40,
     choice_tasks: int = 150,
     seed: int = 0,

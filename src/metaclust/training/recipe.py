@@ -36,7 +36,7 @@ from metaclust.training.tuning import CannotTuneError, Tuner
 
 log = logging.getLogger("metaclust")
 
-STEPS = {"network": (1000, 300), "residual": (600, 0), "residual images": (500, 100)}
+STEPS = {"network": (1000, 300), "residual": (600, 0), "residual images": (300, 50)}
 """By encoder: steps of the pretraining and on the continuous ARI, where none are given. On embeddings the latter teach
 the task network a start that is never the one that is selected."""
 RESIDUAL_WIDTH = 128
