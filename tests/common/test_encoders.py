@@ -11,10 +11,15 @@ KINDS = [(name, kind) for name, kinds in ENCODERS.items() for kind in kinds]
 SHAPES = {1: (6,), 3: (2, 9, 7)}
 
 
-@pytest.fixture(params=KINDS, ids=[f"{name}-{kind.__name__}" for name, kind in KINDS])
+@pytest.fixture(
+    params=[(*kind, unit) for kind in KINDS for unit in ((False, True) if kind[0] == "residual" else (False,))],
+    ids=lambda kind: f"{kind[0]}-{kind[1].__name__}{'-unit' if kind[2] else ''}",
+)
 def config(request):
-    name, kind = request.param
-    return ModelConfig(SHAPES[kind.AXES], 4, 5, encoder=name, hidden=8, task_hidden=8, filters=3, dropout=0.2)
+    name, kind, unit = request.param
+    return ModelConfig(
+        SHAPES[kind.AXES], 4, 5, encoder=name, hidden=8, task_hidden=8, filters=3, dropout=0.2, unit=unit
+    )
 
 
 def rows(config, count=7):

@@ -10,10 +10,14 @@ from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score
 
 from metaclust.inference import cluster as module
-from metaclust.inference.cluster import Mixture
-from metaclust.inference.regions import largest_nodes, region_of_rows, sum_of_numbers
+from metaclust.inference.continued import Mixture
+from metaclust.inference.refine import own_variance_factor
+from metaclust.inference.regions import at_most, divided, sum_of_numbers, top_nodes
+from metaclust.inference.select import LearnedSelector
 from metaclust.inference.stages import Initial, Sample
 from metaclust.inference.trees import merge_trees
+from metaclust.model.selector import SelectorNetwork
+from metaclust.report.headline import certainty
 
 
 def many_blobs(categories=60, rows=30, seed=0):
@@ -23,30 +27,62 @@ def many_blobs(categories=60, rows=30, seed=0):
     return x.astype(np.float32), np.repeat(np.arange(categories), rows)
 
 
-@given(rows=st.integers(2, 40), most=st.floats(0.5, 50), seed=st.integers(0, 99))
-def test_the_largest_nodes_have_each_row_once_and_no_larger_ones_are_small_enough(rows, most, seed):
-    z = np.random.default_rng(seed).normal(size=(rows, 3))
-    (tree,) = merge_trees(z, ("ward",))
-    nodes = largest_nodes(tree, most)
+def network_that_says(probability):
+    """A selector network by which pairs of any merge are of one category with this probability."""
+    network = SelectorNetwork().eval()
+    with torch.no_grad():
+        network.merges.network[-1].weight.zero_()
+        network.merges.network[-1].bias.fill_(float(np.log(probability / (1 - probability))))
+    return network
+
+
+@given(rows=st.integers(2, 40), most=st.floats(0.5, 50), share=st.floats(0, 0.3), seed=st.integers(0, 99))
+def test_the_top_nodes_have_each_row_once_and_end_where_they_may(rows, most, share, seed):
+    generator = np.random.default_rng(seed)
+    (tree,) = merge_trees(generator.normal(size=(rows, 3)), ("ward",))
+    alike = generator.random(rows - 1) < share
+    nodes = top_nodes(tree, most, alike)
     members = [tree.order[tree.start[node] : tree.start[node] + tree.size[node]] for node in nodes]
     np.testing.assert_array_equal(np.sort(np.concatenate(members)), np.arange(rows))
+
+    def ends(node):
+        return tree.size[node] <= max(1, most) or (node >= rows and alike[node - rows])
+
     for node in nodes:
-        assert tree.size[node] <= max(1, most)
-        if node != 2 * rows - 2:
-            assert tree.size[tree.parent[node]] > most
+        assert ends(node)
+        above = node
+        while above != 2 * rows - 2:
+            above = tree.parent[above]
+            assert not ends(above)
 
 
-def test_regions_keep_rows_of_a_group_together_and_have_few_enough_rows():
+def test_regions_keep_rows_of_a_group_together_and_have_few_enough_rows(trained):
     x, y = many_blobs()
-    z = x.astype(np.float64) - x.mean(0)
-    some = np.random.default_rng(0).permutation(len(z))[:600]
-    regions = region_of_rows(z, some, most=300)
-    sizes = np.bincount(regions)
-    assert len(sizes) >= len(z) / 300
-    assert sizes.max() < 2 * 300
-    assert sizes.min() > 0
-    of_each = [np.bincount(regions[y == category]).max() for category in range(60)]
+    sample = Sample.of(trained.transform(x))
+    some = np.sort(np.random.default_rng(0).permutation(len(x))[:600])
+    regions = divided(trained.model_, LearnedSelector(network_that_says(0.1)), sample, some, 300)
+    sizes = np.bincount(regions.labels)
+    assert len(sizes) == len(regions.whole) >= len(x) / 300
+    assert 0 < sizes.min() <= sizes.max() < 2 * 300
+    assert not regions.whole.any()
+    of_each = [np.bincount(regions.labels[y == category]).max() for category in range(60)]
     assert np.mean(of_each) > 0.95 * 30
+
+
+def test_where_all_merges_are_of_one_category_all_rows_are_one_region(trained):
+    x, _ = many_blobs(10, 30)
+    sample = Sample.of(trained.transform(x))
+    regions = divided(trained.model_, LearnedSelector(network_that_says(0.9)), sample, np.arange(len(x)), 50)
+    assert regions.whole.tolist() == [True]
+    assert not regions.labels.any()
+
+
+@pytest.mark.parametrize("limit", [1, 2, 7, 20, 50, None])
+def test_clusters_are_merged_until_there_are_as_many_as_allowed(limit):
+    x, y = many_blobs(20, 10)
+    found = at_most(x.astype(np.float64), y, limit)
+    assert len(np.unique(found)) == min(20, limit or 20)
+    assert all(len(np.unique(found[y == category])) == 1 for category in range(20))
 
 
 @given(
@@ -77,7 +113,7 @@ def test_a_mixture_of_labels_is_a_step_of_inference_from_them(trained):
     mixture = Mixture.of_labels(model, sample, labels[order])
     logits = Initial(labels[order]).as_logits(5)[None].to(model.device)
     rows = torch.from_numpy(sample.z)[None]
-    factor = torch.tensor([module.own_variance_factor(sample.z, labels[order], model.expected_variance)])
+    factor = torch.tensor([own_variance_factor(sample.z, labels[order], model.expected_variance)])
     posterior = model.from_starts(rows, logits, 1, variance_factor=factor.double())
     np.testing.assert_allclose(mixture.parameters.theta, posterior.parameters.theta[0], rtol=1e-6, atol=1e-9)
     np.testing.assert_allclose(mixture.sticks.gamma1, posterior.sticks.gamma1[0])
@@ -125,5 +161,23 @@ def test_a_limit_holds_where_rows_are_divided_into_regions(trained):
     assert limited.n_clusters == 10
     sufficient = trained.cluster(x, max_clusters=200)
     np.testing.assert_array_equal(sufficient.labels, free.labels)
-    between = trained.cluster(x, max_clusters=free.n_clusters - 1)
-    assert between.n_clusters <= free.n_clusters - 1
+    for limit in (free.n_clusters - 1, free.n_clusters - 10):
+        assert trained.cluster(x, max_clusters=limit).n_clusters == limit
+
+
+@pytest.mark.usefixtures("_small_samples")
+def test_a_category_larger_than_a_region_is_not_divided(trained):
+    """One of 61 categories has a third of the rows, and more than a region may have."""
+    x, y = many_blobs()
+    generator = np.random.default_rng(5)
+    x = np.concatenate([x, (12 + generator.normal(size=(900, 8))).astype(np.float32)])
+    y = np.concatenate([y, np.full(900, 60)])
+    found = trained.cluster(x)
+    assert np.bincount(found.labels[y == 60]).max() > 0.95 * 900
+    assert adjusted_rand_score(y, found.labels) > 0.95
+
+
+@pytest.mark.usefixtures("_small_samples")
+def test_the_report_says_that_clusters_were_found_region_by_region(trained):
+    found = trained.cluster(many_blobs()[0])
+    assert certainty(found) == ["There are so many clusters that they were found region by region."]

@@ -15,6 +15,7 @@ from torch import nn
 import metaclust
 from metaclust import CheckpointError, ClusteringModel, ModelConfig, load_model, save_model
 from metaclust._util import tensors as checkpoint
+from metaclust.model.encoders.residual_image import ResidualImageEncoder
 
 
 def small_model(seed=0, encoder=None, **changes):
@@ -214,3 +215,22 @@ def test_nothing_in_the_package_can_run_code_from_a_file():
         for node in nodes:
             if called(node) == "np.load":
                 assert "allow_pickle=False" in ast.unparse(node), source
+
+
+def test_a_file_that_claims_huge_images_is_loaded_without_one(tmp_path, monkeypatch):
+    """The weights of a residual network fit images of any size: none of the size that is claimed is made."""
+    sizes = []
+    real = ResidualImageEncoder.forward
+
+    def spied(self, x):
+        sizes.append(tuple(x.shape))
+        return real(self, x)
+
+    monkeypatch.setattr(ResidualImageEncoder, "forward", spied)
+    config = ModelConfig((1, 4096, 4096), 3, 5, encoder="residual", unit=True, hidden=8, filters=2)
+    save_model(ClusteringModel(config), tmp_path / "model")
+    model, _ = load_model(tmp_path / "model", device="cpu")
+    assert model.config.input_shape == (1, 4096, 4096)
+    assert sizes == [(1, 1, 64, 64)]
+    with pytest.raises(ValueError, match=r"input_shape=\(1, 60000, 60000\): a row may have at most 16,777,216 values"):
+        ModelConfig((1, 60000, 60000))

@@ -428,6 +428,12 @@ def test_the_papers_preset_has_none_of_it():
     assert (config.encoder, config.learn_prior, config.choice) == ("network", False, False)
 
 
+def test_the_papers_images_have_no_residual_network():
+    images = np.random.default_rng(0).integers(0, 255, (12, 8, 8), dtype=np.uint8)
+    with pytest.raises(ValueError, match=r"^encoder='residual' with preset='paper': the paper's images need"):
+        MetaClusterer(**SMALL, encoder="residual", preset="paper").fit(images, np.arange(12) % 3)
+
+
 @pytest.mark.parametrize(("encoder", "kind"), [("auto", "residual"), ("residual", "residual"), ("network", "network")])
 def test_images_have_a_residual_network_unless_another_is_requested(encoder, kind):
     images = np.random.default_rng(0).integers(0, 255, (12, 8, 8), dtype=np.uint8)

@@ -74,7 +74,9 @@ def train(
     max_clusters: Annotated[str, typer.Option(help="Largest number of clusters, or auto.")] = "auto",
     encoder: Annotated[
         str,
-        typer.Option(help="Encoder: auto, network, residual (for embeddings) or tuned (trains the embedding model)."),
+        typer.Option(
+            help="Encoder: auto, network, residual (embeddings, images) or tuned (trains the embedding model)."
+        ),
     ] = "auto",
     effort: Annotated[
         str, typer.Option(help="Training time: fast, balanced or best; all but fast may train the embedding model.")

@@ -64,6 +64,8 @@ SEEDS = range(10)
 MOST_SILHOUETTE = 100
 MANY_ROWS = 20_000
 """Of more rows, KMeans given K from one start is the only baseline."""
+HDBSCAN_ROWS = 5
+"""HDBSCAN takes no fewer rows."""
 BINS = 10
 
 
@@ -206,7 +208,8 @@ def measured(model: MetaClusterer, data: Data, pile: Pile, baselines: bool, **li
     if true > 1:
         facts["kmeans silhouette"] = ari(kmeans_silhouette(vectors, most))
         facts["kmeans silhouette, same z"] = ari(kmeans_silhouette(z, most))
-    facts["hdbscan"] = ari(HDBSCAN(copy=True).fit_predict(vectors) + 1)
+    if len(z) >= HDBSCAN_ROWS:
+        facts["hdbscan"] = ari(HDBSCAN(copy=True).fit_predict(vectors) + 1)
     return facts
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -22,25 +21,18 @@ from metaclust.data.sparse import SparseRows
 from metaclust.data.streams import ArrayStream
 from metaclust.data.survey import Moments, Survey
 from metaclust.inference.confidence import ClusterFacts, Confidence, cluster_facts
+from metaclust.inference.continued import Hooks, Mixture, with_all_rows
 from metaclust.inference.features import evidence_of, mean_ari, merge_probabilities, pairs_of
 from metaclust.inference.numbers import interval
 from metaclust.inference.pipeline import Pipeline, Search, Selection, pipeline_for
-from metaclust.inference.refine import STEPS, own_variance_factor
-from metaclust.inference.regions import REGION_ROWS, Part, clustered_regions, region_of_rows, sum_of_numbers
+from metaclust.inference.regions import REGION_ROWS, Part, at_most, clustered_regions, divided, sum_of_numbers
 from metaclust.inference.result import Start
 from metaclust.inference.select import LearnedSelector
-from metaclust.inference.stages import Candidate, Floats, Sample, Selector
-from metaclust.mixture.blocks import Map
+from metaclust.inference.stages import Sample, Selector
 from metaclust.mixture.components import Components
-from metaclust.mixture.families import Family
-from metaclust.mixture.fit import BlockRefinement, PosteriorStart, fit_mixture
 from metaclust.mixture.outcome import check_components
-from metaclust.mixture.posterior import with_tensors
-from metaclust.mixture.rows import FitRows, Progress, StreamRows
+from metaclust.mixture.rows import FitRows, StreamRows
 from metaclust.mixture.state import FitState
-from metaclust.mixture.step import score_weights, vb_step
-from metaclust.mixture.sticks import Sticks
-from metaclust.mixture.streaming import BlockMixture
 from metaclust.model.clustering_model import ClusteringModel
 
 SAMPLE_ROWS = 4000
@@ -91,21 +83,6 @@ class MemoryRows(StreamRows):
         return Survey(len(z), float(len(z)), mean, empty, torch.from_numpy(z), count)
 
 
-@dataclass(frozen=True)
-class Hooks:
-    """What a search reports to, and where it is kept."""
-
-    state: FitState | None = None
-    """Where a run that was interrupted goes on."""
-    save: Callable[[FitState], object] = lambda state: None
-    progress: Progress | None = None
-    advance: Callable[[], object] = lambda: None
-
-    def phase(self, name: str) -> None:
-        if self.progress is not None:
-            self.progress.phase(name)
-
-
 def find_clusters(
     model: ClusteringModel, rows: FitRows, search: Search, count: Counter, hooks: Hooks | None = None
 ) -> Found:
@@ -147,7 +124,7 @@ def find_clusters(
     components = by_size(components, search.min_cluster_size, count)
     numbers, confidence = certainty(model, pipeline, parts, components)
     name = pipeline.select.name
-    starts = starts or (Start(len(components.weights), bound, None),)
+    starts = starts or (Start(len(components.weights), bound, None, True),)
     return Found(components, bound, starts, weight, name, numbers, confidence, passes)
 
 
@@ -173,19 +150,14 @@ def may_be_many(model: ClusteringModel, select: Selector, part: Part, rows: int,
 def found_in_regions(
     model: ClusteringModel, pipeline: Pipeline, sample: Sample, seed: int, limit: int | None, hooks: Hooks
 ) -> tuple[list[Part], Mixture]:
-    """Cluster regions one by one; return them, and all their clusters as one mixture.
-
-    Where these are more clusters than allowed, as many as allowed are found in some of the rows at once.
-    """
+    """Cluster regions one by one; return them, and all their clusters as one mixture, of as many as allowed."""
+    select = pipeline.select
+    assert isinstance(select, LearnedSelector)  # noqa: S101 - for mypy
     generator = np.random.default_rng([seed, 0x2E6])
     some = np.sort(generator.choice(len(sample), SAMPLE_ROWS, replace=False))
-    regions = region_of_rows(sample.z, some, REGION_ROWS)
-    parts, labels = clustered_regions(model, pipeline, sample, regions, seed, hooks.phase, hooks.advance)
-    if limit is not None and labels.max() >= limit:
-        fewer = Sample(sample.z[some], sample.mean)
-        selection = pipeline(model, fewer, limit, seed, hooks.advance)
-        return [Part(fewer, selection)], Mixture.of_labels(model, fewer, selection.best.labels)
-    return parts, Mixture.of_labels(model, sample, labels)
+    regions = divided(model, select, sample, some, REGION_ROWS)
+    parts, labels = clustered_regions(model, pipeline, sample, regions, SAMPLE_ROWS, seed, hooks.phase, hooks.advance)
+    return parts, Mixture.of_labels(model, sample, at_most(sample.z, labels, limit))
 
 
 def number_probabilities(model: ClusteringModel, select: LearnedSelector, part: Part) -> dict[int, float]:
@@ -237,63 +209,13 @@ def described_clusters(
 
 def starts_of(selection: Selection, selected_by: str) -> tuple[Start, ...]:
     """Return what is reported of each candidate."""
-    pairs = zip(selection.candidates, selection.scores.tolist(), strict=True)
+    scores: list[float | None] = [None] * len(selection.candidates)
+    if selected_by == "learned":
+        scores = selection.scores.tolist()
     return tuple(
-        Start(candidate.clusters, candidate.bound, score if selected_by == "learned" else None)
-        for candidate, score in pairs
+        Start(candidate.clusters, candidate.bound, scores[place], place == selection.place)
+        for place, candidate in enumerate(selection.candidates)
     )
-
-
-@dataclass(frozen=True)
-class Mixture:
-    """A mixture that inference with all rows goes on from."""
-
-    family: Family
-    parameters: Any
-    sticks: Sticks
-
-    @classmethod
-    def of(cls, model: ClusteringModel, best: Candidate) -> Mixture:
-        """Take that of a candidate which variational Bayes found."""
-        posterior = best.posterior
-        assert posterior.sticks is not None  # noqa: S101 - for mypy
-        return cls(model.family_of(best.variance_factor), posterior.parameters, posterior.sticks).on_cpu()
-
-    @classmethod
-    @torch.no_grad()
-    def of_labels(cls, model: ClusteringModel, sample: Sample, labels: NDArray[np.int64]) -> Mixture:
-        """Take one step of inference from clusters, the largest first."""
-        order = np.argsort(-np.bincount(labels), kind="stable")
-        family = model.family_of(own_variance_factor(sample.z, labels, model.expected_variance))
-        rows = torch.from_numpy(sample.z).to(model.device)
-        sums = torch.stack(
-            [family.features(rows[torch.from_numpy(np.flatnonzero(labels == k))]).sum(0) for k in order.tolist()]
-        )
-        prior = family.start(family.features(rows[:0]), len(order))
-        sticks, parameters = vb_step(family, family.read(sums), prior, model.alpha.to(sums))
-        return cls(family, parameters, sticks).on_cpu()
-
-    def on_cpu(self) -> Mixture:
-        """Return the same in the memory of the CPU, where blocks of rows are."""
-        moved: Mixture = with_tensors(self, Tensor.cpu)
-        return moved
-
-
-@torch.no_grad()
-def with_all_rows(
-    model: ClusteringModel, rows: FitRows, state: FitState, start: Mixture, mean: Floats, hooks: Hooks
-) -> tuple[Components, tuple[float, ...]]:
-    """Go on from the clusters of a sample with all rows, in blocks; also return the bound after each pass."""
-    family = start.family
-    mixture = BlockMixture(
-        family, Map(torch.from_numpy(mean), torch.ones((), dtype=torch.float64)), model.alpha.cpu().double()
-    )
-    initialise = PosteriorStart(score_weights(family, start.parameters, start.sticks), start.parameters)
-    passes = rows.passes(mixture, len(mean), hooks.progress)
-    # As many passes for any rows: clusters do not depend on when a bound has converged.
-    end = fit_mixture(initialise, BlockRefinement(STEPS, tol=None), passes, state, hooks.save, hooks.phase)
-    hooks.advance()
-    return Components.of_parameters(family, end.parameters, end.sticks), end.bounds
 
 
 def representations(model: ClusteringModel, x: Tensor | SparseRows, name: str) -> NDArray[np.float32]:

@@ -318,15 +318,15 @@ def split_features(near: Labels, labels: Labels, groups: Groups, rest: Floats, s
 
 
 def adjusted_rand_indices(candidates: Sequence[Labels]) -> Floats:
-    """Return the ARI of every two candidates, computing all contingency tables as one product."""
-    clusters = np.array([labels.max() + 1 for labels in candidates])
-    offsets = np.concatenate(([0], np.cumsum(clusters)[:-1]))
+    """Return the ARI of every two candidates."""
+    clusters = [int(labels.max()) + 1 for labels in candidates]
     rows = len(candidates[0])
-    member = np.zeros((rows, int(clusters.sum())), np.float32)
-    for offset, labels in zip(offsets, candidates, strict=True):
-        member[np.arange(rows), offset + labels] = 1
-    table = (member.T @ member).astype(np.float64)
-    squares = np.add.reduceat(np.add.reduceat(np.square(table), offsets, 0), offsets, 1)
+    squares = np.empty((len(candidates), len(candidates)))
+    for one, labels in enumerate(candidates):
+        for two in range(one + 1):
+            # The contingency table of the two, as one row.
+            table = np.bincount(labels * clusters[two] + candidates[two])
+            squares[one, two] = squares[two, one] = table @ table
     common_pairs = (squares - rows) / 2
     pairs = np.diagonal(common_pairs)
     expected = pairs[:, None] * pairs / max(1, rows * (rows - 1) / 2)

@@ -31,6 +31,8 @@ class Start:
     bound: float
     score: float | None = None
     """The learned selector's score, if it chose: bounds computed with different weights are not comparable."""
+    selected: bool = False
+    """Whether this candidate was taken; files of earlier versions do not say."""
 
 
 def label_scores(known: Sequence[str], labels: NDArray[np.int64]) -> dict[str, float]:

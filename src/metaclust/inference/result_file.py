@@ -80,7 +80,7 @@ def load_clustering(path: str | os.PathLike[str], device: str = "auto") -> Clust
             {"model": schema.optional(schema.mapping), "k_probabilities": schema.mapping},
         )
         for start in header["starts"]:
-            schema.fields(start, START, {"score": schema.optional(schema.number())}, "starts")
+            schema.fields(start, START, {"score": schema.optional(schema.number()), "selected": schema.flag}, "starts")
         model = None
         if header.get("model") is not None:
             model = MetaClusterer.of(*model_from(weights, header["model"], None, place), device)

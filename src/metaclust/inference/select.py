@@ -1,7 +1,8 @@
 """Third stage: which of several candidate clusterings is best, by the evidence or as was learned.
 
 Bounds choose by a fixed rule. The learned selector is a small network that scores candidates by their features, trained
-on tasks of known categories so that the candidate with the highest score has a high ARI.
+on tasks of known categories so that candidates with a high score have a high ARI. The softmax of the scores is taken
+for the probability that a candidate is the right one.
 """
 
 from __future__ import annotations
@@ -64,7 +65,8 @@ class MergedBound(BestBound):
 class LearnedSelector:
     """The candidate with the highest expected ARI, where each is the right one with a probability given by its score.
 
-    All rows are one cluster where the network takes the last merges of the trees for merges within a category.
+    A single cluster has the highest score where the network takes the last merges of the trees for merges within a
+    category, see :func:`with_single_cluster`.
     """
 
     network: SelectorNetwork

@@ -15,6 +15,7 @@ from metaclust._util.devices import choose_device
 from metaclust._util.tensors import CheckpointError, read_tensors, refusing, versions, with_prefix, write_tensors
 from metaclust.model.clustering_model import ClusteringModel
 from metaclust.model.config import ModelConfig
+from metaclust.model.encoders.residual_image import ResidualImageEncoder
 from metaclust.model.held import PREFIX, without_held
 from metaclust.model.weights import check_weights
 
@@ -24,6 +25,10 @@ DESCRIBED = {
     "input": schema.mapping,
     "versions": schema.mapping,
 }
+
+
+PROBED_SIDE = 64
+"""The largest side of an image of zeros by which weights are tried."""
 
 
 @dataclass(frozen=True)
@@ -141,8 +146,13 @@ def without_old_selector(
     return kept, {**settings, "choice": False}
 
 
+@torch.no_grad()
 def check_encoder(model: ClusteringModel) -> None:
     """Raise ValueError if the weights, finite as they are, have no finite representation for a row of zeros."""
-    row = torch.zeros(1, *model.config.input_shape, dtype=model.weight_dtype)
-    if not bool(model.transform(row).isfinite().all()):
+    shape = model.config.input_shape
+    if isinstance(model.encoder, ResidualImageEncoder):
+        # Its weights serve images of any size, and a file may claim one that takes all memory.
+        shape = (shape[0], *(min(side, PROBED_SIDE) for side in shape[1:]))
+    row = torch.zeros(1, *shape, dtype=model.weight_dtype, device=model.device)
+    if not bool(model.encoder(row).isfinite().all()):
         raise ValueError("its weights are so large that even a row of zeros has no finite representation")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
@@ -19,6 +20,8 @@ MOST_CLUSTERS = 100_000
 """The largest number of clusters that a model or a setting may ask for."""
 MOST_STEPS = 100_000
 """The largest number of steps of inference of a model."""
+MOST_VALUES = 2**24
+"""The most values of a row."""
 LARGEST_LAYER = 2**24
 """The largest number of units of a layer."""
 MOST = {"max_clusters": MOST_CLUSTERS, "steps": MOST_STEPS}
@@ -121,6 +124,8 @@ class ModelConfig:
             raise ValueError(
                 f"input_shape={self.input_shape}: give (n_features,) for vectors, (channels, height, width) for images"
             )
+        if math.prod(self.input_shape) > MOST_VALUES:
+            raise ValueError(f"input_shape={self.input_shape}: a row may have at most {MOST_VALUES:,} values")
         object.__setattr__(self, "input_shape", tuple(int(size) for size in self.input_shape))
         for name in SIZES:
             value = getattr(self, name)

@@ -53,10 +53,12 @@ class Alternative:
     worse: float
     per: str
     """The unit of the difference."""
+    taken: bool = False
+    """Whether one of them was taken."""
 
     @property
     def words(self) -> str:
-        how = "the best fit" if self.worse == 0 else f"worse by {self.difference}"
+        how = "taken" if self.taken else "as good a fit" if self.worse == 0 else f"worse by {self.difference}"
         return f"{counted(self.clusters, 'cluster')}: {how} ({counted(self.starts, 'candidate')})"
 
     @property
@@ -90,13 +92,16 @@ def alternatives(clustering: Clustering) -> list[Alternative]:
     starts = [start for start in clustering.starts if math.isfinite(merit(start))]
     for start in starts:
         best[start.clusters] = max(best.get(start.clusters, -math.inf), merit(start))
-    top = max(best.values(), default=0.0)
+    # What was taken has the highest expected index, and not always the highest score: others then fit as well.
+    taken = [start.clusters for start in starts if start.selected]
+    top = best[taken[0]] if taken else max(best.values(), default=0.0)
     # The bounds are not those of rows that were only assigned to the clusters.
     rows, per = (1, "in total") if clustering.about.get("assigned") else (len(clustering), "per row")
     if any(start.score is not None for start in starts):
         rows, per = 1, "in the learned score"
     return [
-        Alternative(k, sum(start.clusters == k for start in starts), (top - best[k]) / rows, per) for k in sorted(best)
+        Alternative(k, sum(start.clusters == k for start in starts), max(0.0, top - best[k]) / rows, per, k in taken)
+        for k in sorted(best)
     ]
 
 
@@ -107,12 +112,14 @@ def merit(start: Start) -> float:
 
 def certainty(clustering: Clustering) -> list[str]:
     """Return sentences on how certain the number of clusters is."""
-    answers = sorted(alternatives(clustering), key=lambda answer: answer.worse)
+    answers = sorted(alternatives(clustering), key=lambda answer: (not answer.taken, answer.worse))
     if not answers:
         return []
     best, starts = answers[0], sum(answer.starts for answer in answers)
     k = counted(best.clusters, "cluster")
-    if starts == 1:
+    if starts == 1 and clustering.k_probabilities and clustering.starts[0].score is None:
+        sentences = ["There are so many clusters that they were found region by region."]
+    elif starts == 1:
         sentences = [f"The only candidate has {k}, so there is nothing to compare it with."]
     elif len(answers) == 1:
         sentences = [f"All {starts} candidates have {k}."]

@@ -18,7 +18,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from metaclust._util.progress import RowsBar
 from metaclust.estimator import MetaClusterer
-from metaclust.inference.cluster import MANY_ROWS, SAMPLE_ROWS, Hooks, find_clusters, warn_if_all_are_used
+from metaclust.inference.cluster import MANY_ROWS, SAMPLE_ROWS, find_clusters, warn_if_all_are_used
+from metaclust.inference.continued import Hooks
 from metaclust.mixture.components import Components
 from metaclust.mixture.estimator import InfiniteGaussianMixture
 from metaclust.mixture.families import FAMILIES

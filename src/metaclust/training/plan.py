@@ -51,6 +51,8 @@ def recipe_for(
     ``texts`` are what was embedded, where the embedding model may be trained, too.
     """
     images, paper = len(input_shape) == 3, settings["preset"] == "paper"
+    if images and paper and settings["encoder"] == "residual":
+        raise ValueError("encoder='residual' with preset='paper': the paper's images need encoder='network' or 'auto'")
     sampler, validation = training_tasks(settings, x, y, images)
     changes: dict[str, Any] = {
         "max_clusters": trained_clusters(settings),

@@ -143,7 +143,7 @@ def learn_representation(recipe: Recipe) -> Learned:
     if choose_encoder(recipe, decide) == "residual":
         model, run, parts, tuned = learn_residual(recipe, decide)
     else:
-        model, run, parts = learn_network(recipe)
+        model, run, parts = learn_network(recipe, decide)
     model.eval()
     if recipe.effective_rows != "auto":
         model.config = replace(model.config, effective_rows=recipe.effective_rows)
@@ -158,8 +158,8 @@ def learn_representation(recipe: Recipe) -> Learned:
     return Learned(model, run, decide.words, parts, tuned)
 
 
-def learn_network(recipe: Recipe) -> tuple[ClusteringModel, Run, list[Unseen]]:
-    """Train a free network; validation categories choose its weights."""
+def learn_network(recipe: Recipe, decide: Callable[[str], None]) -> tuple[ClusteringModel, Run, list[Unseen]]:
+    """Train a free network; validation categories choose its weights, and are trained on last."""
     model = new_model(recipe, recipe.model)
     pretraining = wide_batches(recipe.sampler) if recipe.model.learn_prior else None
     training = recipe.training_for("residual images" if recipe.model.encoder == "residual" else "network")
@@ -171,6 +171,10 @@ def learn_network(recipe: Recipe) -> tuple[ClusteringModel, Run, list[Unseen]]:
     steps = round(FURTHER * training.pretrain_steps)
     if recipe.model.learn_prior and steps:
         model = trained_further(model, recipe, np.union1d(recipe.sampler.categories, held), steps)
+        decide(
+            f"The network is trained on {len(recipe.sampler.categories)} categories; {len(held)} are held out to "
+            f"validate it and to learn what unseen ones are like. It is then trained on all for {steps} steps."
+        )
     return model, run, parts
 
 
