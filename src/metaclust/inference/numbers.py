@@ -95,7 +95,7 @@ class NumberExample:
     clusters: Sequence[int]
     true: int
     expected_ari: float = USUAL_ARI
-    """Of the candidate with the highest score, by the probabilities of pairs."""
+    """Of the candidate that was taken, by the probabilities of pairs."""
 
 
 @dataclass(frozen=True, eq=False)

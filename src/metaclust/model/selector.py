@@ -149,7 +149,7 @@ class TaskDropout(nn.Module):
     def forward(self, features: Tensor) -> Tensor:
         if not self.training or not self.probability:
             return features
-        shape = (*features.shape[:-2], 1, features.shape[-1])
+        shape = (*features.shape[:-2], 1, features.shape[-1]) if features.ndim > 1 else features.shape
         kept = torch.rand(shape, device=features.device) >= self.probability
         return features * (kept / (1 - self.probability))
 
