@@ -59,6 +59,7 @@ def parse(arguments):
 def _short_training(monkeypatch):
     monkeypatch.setitem(recipe.STEPS, "network", (3, 1))
     monkeypatch.setitem(recipe.STEPS, "residual", (3, 1))
+    monkeypatch.setitem(recipe.STEPS, "residual images", (3, 1))
     real = recipe.learn_selector
     monkeypatch.setattr(recipe, "learn_selector", lambda *a, **settings: real(*a, **{**settings, "tasks": 6}))
 

@@ -232,5 +232,7 @@ def test_a_file_that_claims_huge_images_is_loaded_without_one(tmp_path, monkeypa
     model, _ = load_model(tmp_path / "model", device="cpu")
     assert model.config.input_shape == (1, 4096, 4096)
     assert sizes == [(1, 1, 64, 64)]
-    with pytest.raises(ValueError, match=r"input_shape=\(1, 60000, 60000\): a row may have at most 16,777,216 values"):
+    with pytest.raises(
+        ValueError, match=r"input_shape=\(1, 60000, 60000\): an image may have at most 16,777,216 values"
+    ):
         ModelConfig((1, 60000, 60000))

@@ -231,7 +231,11 @@ MODELS = {
     "a layer of 400 digits": (0, with_field("config", "hidden", 10**400), "more than 64 bits"),
     "a layer of a half": (0, with_field("config", "hidden", 4.5), "config.hidden=4.5: it must be a whole number"),
     "huge rows": (0, with_field("config", "input_shape", [2**31 - 1]), "size mismatch"),
-    "huge images": (4, with_field("config", "input_shape", [1, 10**9, 10**9]), "size mismatch|overflow"),
+    "huge images": (
+        4,
+        with_field("config", "input_shape", [1, 10**9, 10**9]),
+        "size mismatch|overflow|an image may have at most",
+    ),
     "steps without end": (0, with_field("config", "steps", 10**9), "config.steps=1000000000"),
     "a string for a number": (0, with_field("config", "alpha", "1"), "config.alpha='1': it must be a finite number"),
     "a concentration of zero": (0, with_field("config", "alpha", 0), "config.alpha=0"),

@@ -21,7 +21,7 @@ MOST_CLUSTERS = 100_000
 MOST_STEPS = 100_000
 """The largest number of steps of inference of a model."""
 MOST_VALUES = 2**24
-"""The most values of a row."""
+"""The most values of an image."""
 LARGEST_LAYER = 2**24
 """The largest number of units of a layer."""
 MOST = {"max_clusters": MOST_CLUSTERS, "steps": MOST_STEPS}
@@ -124,8 +124,9 @@ class ModelConfig:
             raise ValueError(
                 f"input_shape={self.input_shape}: give (n_features,) for vectors, (channels, height, width) for images"
             )
-        if math.prod(self.input_shape) > MOST_VALUES:
-            raise ValueError(f"input_shape={self.input_shape}: a row may have at most {MOST_VALUES:,} values")
+        if len(self.input_shape) == 3 and math.prod(self.input_shape) > MOST_VALUES:
+            # Other sizes are compared with a file's tensors, but some networks take images of any size.
+            raise ValueError(f"input_shape={self.input_shape}: an image may have at most {MOST_VALUES:,} values")
         object.__setattr__(self, "input_shape", tuple(int(size) for size in self.input_shape))
         for name in SIZES:
             value = getattr(self, name)
