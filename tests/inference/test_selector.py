@@ -375,6 +375,9 @@ def test_the_highest_expected_index_is_that_of_brute_force(seed, count):
         (SINGLE - 0.01, 50, -3.0, 2),
         (SINGLE + 0.01, SINGLE_ROWS, -3.0, 1),
         (SINGLE + 0.01, SINGLE_ROWS + 1, -3.0, 2),
+        (SINGLE + 0.01, SINGLE_ROWS + 1, 3.0, 1),
+        (SINGLE - 0.01, SINGLE_ROWS + 1, 3.0, 2),
+        (SINGLE - 0.01, SINGLE_ROWS, 3.0, 1),
         (SINGLE + 0.01, 50, 0.71 - FARTHEST_BELOW, 1),
         (SINGLE + 0.01, 50, 0.69 - FARTHEST_BELOW, 2),
     ],
@@ -385,6 +388,7 @@ def test_a_single_cluster_is_best_where_the_last_merges_say_so(probability, rows
     assert changed.argmax() == highest
     np.testing.assert_array_equal(changed[~single], scores[~single])
     assert with_single_cluster(scores, np.zeros(3, bool), 1.0, rows) is scores
+    assert with_single_cluster(scores[:1], np.ones(1, bool), 0.0, rows) == scores[:1]
 
 
 def test_the_probability_of_one_is_that_of_the_last_merges():

@@ -30,7 +30,8 @@ SINGLE, ABOVE = 0.38, 2.0
 all others."""
 SINGLE_ROWS, FARTHEST_BELOW = 300, 13.0
 """That is so in piles of at most so many rows, as most tasks of one category have, and unless the score of a single
-cluster is farther below the best: where both disagree as much, a whole pile in one cluster is the worse mistake."""
+cluster is farther below the best: where both disagree as much, a whole pile in one cluster is the worse mistake. For
+that reason larger piles are one cluster only where the score and the last merges both say so."""
 LIKELY = 0.01
 """Candidates of a smaller probability are left out of account."""
 LOWEST = 10.0
@@ -110,9 +111,14 @@ def probability_of_one(probabilities: Sequence[Floats]) -> float:
 def with_single_cluster(scores: Floats, single: NDArray[np.bool_], probability: float, rows: int) -> Floats:
     """Return the scores with that of a single cluster as the highest, if this is as probable as :data:`SINGLE`.
 
-    The few tasks of one category that a selector learns from teach this merge by merge better than score by score.
+    The few tasks of one category that a selector learns from teach this merge by merge better than score by score. Of
+    many rows, a single cluster has the lowest score where it is less probable than that.
     """
-    if probability <= SINGLE or rows > SINGLE_ROWS or not single.any():
+    if single.all() or not single.any():
+        return scores
+    if rows > SINGLE_ROWS:
+        return scores if probability > SINGLE else np.where(single, scores.min() - LOWEST, scores)
+    if probability <= SINGLE:
         return scores
     highest = scores.max()
     return np.where(single & (scores >= highest - FARTHEST_BELOW), highest + ABOVE, scores)
