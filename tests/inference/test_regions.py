@@ -11,7 +11,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from metaclust.inference import cluster as module
 from metaclust.inference.continued import Mixture
-from metaclust.inference.refine import own_variance_factor
+from metaclust.inference.refine import own_variance_factors
 from metaclust.inference.regions import at_most, divided, sum_of_numbers, top_nodes
 from metaclust.inference.select import LearnedSelector
 from metaclust.inference.stages import Initial, Sample
@@ -113,7 +113,7 @@ def test_a_mixture_of_labels_is_a_step_of_inference_from_them(trained):
     mixture = Mixture.of_labels(model, sample, labels[order])
     logits = Initial(labels[order]).as_logits(5)[None].to(model.device)
     rows = torch.from_numpy(sample.z)[None]
-    factor = torch.tensor([own_variance_factor(sample.z, labels[order], model.expected_variance)])
+    factor = torch.tensor(own_variance_factors(sample.z, [labels[order]], model.expected_variance))
     posterior = model.from_starts(rows, logits, 1, variance_factor=factor.double())
     np.testing.assert_allclose(mixture.parameters.theta, posterior.parameters.theta[0], rtol=1e-6, atol=1e-9)
     np.testing.assert_allclose(mixture.sticks.gamma1, posterior.sticks.gamma1[0])

@@ -100,12 +100,13 @@ def test_silhouettes_are_by_distances_to_means(seed, clusters):
     expected = direct_silhouettes(z, labels)
     np.testing.assert_allclose(silhouettes(groups, squared), expected[groups.order], atol=1e-9)
     found = shape_of(z - z.mean(0), labels)
-    assert found["silhouette"] == pytest.approx(expected.mean(), abs=1e-9)
+    # Features are computed in single precision.
+    assert found["silhouette"] == pytest.approx(expected.mean(), abs=1e-5)
     if clusters > 1:
         of_clusters = [expected[labels == cluster].mean() for cluster in range(clusters)]
-        assert found["low silhouette"] == pytest.approx(np.quantile(expected, 0.1), abs=1e-9)
+        assert found["low silhouette"] == pytest.approx(np.quantile(expected, 0.1), abs=1e-5)
         assert found["share without silhouette"] == pytest.approx((expected < 0.02).mean())
-        assert found["silhouette of the worst"] == pytest.approx(min(of_clusters), abs=1e-9)
+        assert found["silhouette of the worst"] == pytest.approx(min(of_clusters), abs=1e-5)
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -10,7 +10,7 @@ from sklearn.metrics import adjusted_rand_score
 from metaclust.inference import initialise, refine
 from metaclust.inference.initialise import candidate_numbers, seeded_labels, untried_near, ward_labels
 from metaclust.inference.pipeline import Search, pipeline_for
-from metaclust.inference.refine import STEPS, batches, own_variance_factor
+from metaclust.inference.refine import STEPS, batches, own_variance_factors
 from metaclust.inference.stages import Initial, Sample, in_order
 from metaclust.mixture import Prior, component_family, vb_steps
 from metaclust.mixture.components import Components
@@ -125,14 +125,14 @@ def test_a_candidate_is_what_the_inference_makes_of_its_start():
         placed = Components.of(candidate.posterior).placed(z)
         assert candidate.labels.tolist() == in_order(placed.labels).tolist()
         # In its bound, and there alone, a row counts as less than one.
-        width = own_variance_factor(z, candidate.labels, mixture.expected_variance)
+        (width,) = own_variance_factors(z, [candidate.labels], mixture.expected_variance)
         with torch.no_grad():
             expected = alone(mixture, z, candidate.labels, 1, 0.4, width, columns).exact_bound
         assert candidate.bound == pytest.approx(expected.item())
         assert candidate.weight == 0.4
     for number in (3, 5):
         (start,) = ward_labels(z, [number], np.random.default_rng(0))
-        width = own_variance_factor(z, start, mixture.expected_variance)
+        (width,) = own_variance_factors(z, [start], mixture.expected_variance)
         end = alone(mixture, z, start, STEPS, 1.0, width, number)
         (same,) = (c for c in together if adjusted_rand_score(end.assignments.argmax(-1), c.labels) == 1)
         assert same.variance_factor == pytest.approx(width)
@@ -145,10 +145,10 @@ def test_the_width_of_a_start_is_between_its_own_and_the_expected_one(seed):
     labels[:4] = range(4)
     square = sum(((z[labels == k] - z[labels == k].mean(0)) ** 2).sum() for k in range(4))
     for expected in (0.1, 1.0, 50.0):
-        own = square / (len(z) - 4) / expected
-        width = own_variance_factor(z, labels, expected)
+        own, rows = square / (len(z) - 4) / expected, refine.PRIOR_ROWS
+        (width, other) = own_variance_factors(z, [labels, np.zeros(30, np.int64)], expected)
+        assert other == pytest.approx((rows + np.square(z - z.mean(0)).sum() / expected) / (rows + len(z) - 1))
         assert min(1, own) < width < max(1, own)
-        rows = refine.PRIOR_ROWS
         assert width == pytest.approx((rows * 1 + (len(z) - 4) * own) / (rows + len(z) - 4))
 
 

@@ -30,8 +30,8 @@ from metaclust.training.plan import TRAINED_CLUSTERS
 
 TABLE_BYTES = 30
 """Bytes of a row of a table, about: its id, cluster and confidence."""
-RUN_FILES = ("checkpoint.safetensors", "metrics.jsonl", "compare-residual", "compare-network", "fold-0")
-"""What a training run writes first."""
+RUN_FILES = ("checkpoint.safetensors", "metrics.jsonl", "compare-residual-60", "compare-residual", "fold-0")
+"""What a training run writes first, in this version or an earlier one."""
 
 
 @dataclass(frozen=True)

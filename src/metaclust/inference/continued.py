@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from metaclust.inference.refine import STEPS, own_variance_factor
+from metaclust.inference.refine import STEPS, own_variance_factors
 from metaclust.inference.stages import Candidate, Floats, Sample
 from metaclust.mixture.blocks import Map
 from metaclust.mixture.components import Components
@@ -64,7 +64,7 @@ class Mixture:
     def of_labels(cls, model: ClusteringModel, sample: Sample, labels: NDArray[np.int64]) -> Mixture:
         """Take one step of inference from clusters, the largest first."""
         order = np.argsort(-np.bincount(labels), kind="stable")
-        factor = own_variance_factor(sample.z, labels, model.expected_variance)
+        (factor,) = own_variance_factors(sample.z, [labels], model.expected_variance)
         family: Family = with_tensors(model.family_of(factor), Tensor.cpu)
         rows = torch.from_numpy(sample.z)
         sums = torch.stack([family.features(rows[labels == cluster]).sum(0) for cluster in order.tolist()])

@@ -11,8 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from metaclust.inference.merges import TINY, merge_features, neighbours
 from metaclust.inference.stages import Floats, Labels, Sample
@@ -20,11 +22,16 @@ from metaclust.inference.trees import MergeTree, PairEvidence, merge_trees, pair
 from metaclust.model.clustering_model import ClusteringModel
 from metaclust.model.selector import CONTEXT, FEATURES, RATIOS, SHAPE_FEATURES, TREES, SelectorNetwork
 
+Reals = NDArray[np.floating[Any]]
+"""Rows, and what is computed of each, in single or double precision."""
+
 AXIS_ROWS = 5.0
 """As how many rows an even variance counts along the axis to the nearest cluster."""
 SPLIT_ROWS = 6
 """The fewest rows of a cluster that may resemble two."""
 POWER_ROUNDS = 6
+LEAST = 1e-30
+"""Added to a divisor that may be zero."""
 STEP = 1.5
 """The ratio of the numbers of clusters at which the change of features is known."""
 FEWEST_ROWS = 3
@@ -53,6 +60,12 @@ class Evidence:
     def total(self) -> float:
         """The variance of all rows, summed over the columns."""
         return max(float(np.square(self.z).sum()) / max(1, len(self.z) - 1), TINY * self.expected)
+
+    @cached_property
+    def scaled(self) -> NDArray[np.float32]:
+        """The rows in units of their standard deviation, in single precision: features of clusters need no more."""
+        scaled: NDArray[np.float32] = (self.z / np.sqrt(self.total)).astype(np.float32)
+        return scaled
 
     @cached_property
     def merges(self) -> tuple[Floats, ...]:
@@ -141,28 +154,27 @@ def mean_ari(pairs: Sequence[PairEvidence]) -> float:
 class Groups:
     """The rows of a sample in the order of their clusters."""
 
-    rows: Floats
+    rows: Reals
     """Sorted by cluster."""
     labels: Labels
     """Of the sorted rows."""
     order: Labels
     size: Floats
     start: Labels
-    centre: Floats
+    centre: Reals
 
     @classmethod
-    def of(cls, z: Floats, labels: Labels) -> Groups:
+    def of(cls, z: Reals, labels: Labels) -> Groups:
         size = np.bincount(labels)
         order = np.argsort(labels, kind="stable")
         start = np.concatenate(([0], np.cumsum(size)[:-1]))
         rows = z[order]
-        return cls(
-            rows, labels[order], order, size.astype(np.float64), start, np.add.reduceat(rows, start) / size[:, None]
-        )
+        centre = np.add.reduceat(rows, start) / size[:, None].astype(rows.dtype)
+        return cls(rows, labels[order], order, size.astype(np.float64), start, centre)
 
-    def sums(self, values: Floats) -> Floats:
+    def sums(self, values: Reals) -> Floats:
         """Add up values of the sorted rows in each cluster."""
-        found: Floats = np.add.reduceat(values, self.start)
+        found: Floats = np.add.reduceat(values, self.start, dtype=np.float64)
         return found
 
     def mean(self, values: Floats) -> float:
@@ -180,12 +192,14 @@ class Groups:
 
 def shape_features(evidence: Evidence, labels: Labels) -> Floats:
     """Return the features of one partition in the order of ``SHAPE_FEATURES``."""
-    groups = Groups.of(evidence.z, labels)
+    groups = Groups.of(evidence.scaled, labels)
     rows, clusters = len(labels), len(groups.size)
     rest = groups.rows - groups.centre[groups.labels]
     squared = np.square(rest).sum(1)
     squares = groups.sums(squared)
-    within = max(float(squares.sum()) / max(1, rows - clusters), TINY * evidence.expected)
+    # Like the rows, in units of the variance of all rows.
+    expected = evidence.expected / evidence.total
+    within = max(float(squares.sum()) / max(1, rows - clusters), TINY * expected)
     variance = (squares + within) / groups.size
     share = groups.size / rows
     return np.array(
@@ -193,9 +207,9 @@ def shape_features(evidence: Evidence, labels: Labels) -> Floats:
             np.log(clusters),
             np.log(rows),
             np.log(rows / clusters),
-            np.log(within / evidence.total + 1e-6),
-            np.log(within / evidence.expected + 1e-6),
-            *np.log(groups.quantiles(variance, 0.1, 0.5, 0.9) / evidence.expected + 1e-6),
+            np.log(within + 1e-6),
+            np.log(within / expected + 1e-6),
+            *np.log(groups.quantiles(variance, 0.1, 0.5, 0.9) / expected + 1e-6),
             *silhouette_features(groups, squared),
             *gap_features(groups, rest, within),
             *neighbour_features(evidence.near[0], labels, groups),
@@ -208,7 +222,7 @@ def shape_features(evidence: Evidence, labels: Labels) -> Floats:
     )
 
 
-def silhouettes(groups: Groups, squared: Floats) -> Floats:
+def silhouettes(groups: Groups, squared: Reals) -> Floats:
     """Return the silhouette of each sorted row by the distances to centres, its own without itself."""
     if len(groups.size) == 1:
         return np.zeros(len(squared))
@@ -221,7 +235,7 @@ def silhouettes(groups: Groups, squared: Floats) -> Floats:
     return np.where((size > 1) & (highest > 0), (other - own) / np.where(highest > 0, highest, 1), 0.0)
 
 
-def silhouette_features(groups: Groups, squared: Floats) -> list[float]:
+def silhouette_features(groups: Groups, squared: Reals) -> list[float]:
     """Return features of the silhouettes of rows and of clusters."""
     if len(groups.size) == 1:
         return [0.0] * 6
@@ -231,7 +245,7 @@ def silhouette_features(groups: Groups, squared: Floats) -> list[float]:
     return [values.mean(), np.quantile(values, 0.1), (values < 0.02).mean(), of_clusters.min(), low, half]
 
 
-def nearest_gaps(groups: Groups, rest: Floats, within: float) -> Floats:
+def nearest_gaps(groups: Groups, rest: Reals, within: float) -> Floats:
     """Return the log distance from each centre to the nearest other one, in its standard deviations that way."""
     centre, clusters = groups.centre, len(groups.size)
     if clusters == 1:
@@ -241,7 +255,7 @@ def nearest_gaps(groups: Groups, rest: Floats, within: float) -> Floats:
     nearest = apart.argmin(1)
     between = centre - centre[nearest]
     gap = np.sqrt(np.square(between).sum(1))
-    direction = between / np.maximum(gap, 1e-300)[:, None]
+    direction = between / np.maximum(gap, LEAST)[:, None]
     along = np.einsum("ij,ij->i", rest, direction[groups.labels])
     even = AXIS_ROWS * within / centre.shape[1]
     deviation = np.sqrt((groups.sums(np.square(along)) + even) / (groups.size - 1 + AXIS_ROWS))
@@ -249,7 +263,7 @@ def nearest_gaps(groups: Groups, rest: Floats, within: float) -> Floats:
     return gaps
 
 
-def gap_features(groups: Groups, rest: Floats, within: float) -> list[float]:
+def gap_features(groups: Groups, rest: Reals, within: float) -> list[float]:
     """Return features of the distances between neighbouring clusters."""
     gaps = nearest_gaps(groups, rest, within)
     return [gaps.min(), *np.quantile(gaps, [0.1, 0.5]).tolist(), groups.mean(gaps)]
@@ -269,19 +283,20 @@ def neighbour_features(near: Labels, labels: Labels, groups: Groups) -> list[flo
     return [*(float(one.mean()) for one in found), of_clusters.min(), *groups.quantiles(of_clusters, 0.1, 0.5)]
 
 
-def principal_axes(groups: Groups, rest: Floats) -> Floats:
+def principal_axes(groups: Groups, rest: Reals) -> Reals:
     """Return where each sorted row lies along the principal axis of its cluster."""
     # All start from one direction: the axis of a cluster does not depend on its number.
-    axes = np.tile(np.random.default_rng(0).normal(size=groups.centre.shape[1]), (len(groups.size), 1))
+    start = np.random.default_rng(0).normal(size=(1, groups.centre.shape[1]))
+    axes = np.repeat(start.astype(rest.dtype), len(groups.size), 0)
     for _ in range(POWER_ROUNDS):
         along = np.einsum("ij,ij->i", rest, axes[groups.labels])
         axes = np.add.reduceat(rest * along[:, None], groups.start)
-        axes /= np.sqrt(np.square(axes).sum(1))[:, None] + 1e-300
-    found: Floats = np.einsum("ij,ij->i", rest, axes[groups.labels])
+        axes /= np.sqrt(np.square(axes).sum(1))[:, None] + LEAST
+    found: Reals = np.einsum("ij,ij->i", rest, axes[groups.labels])
     return found
 
 
-def split_features(near: Labels, labels: Labels, groups: Groups, rest: Floats, squares: Floats) -> list[float]:
+def split_features(near: Labels, labels: Labels, groups: Groups, rest: Reals, squares: Floats) -> list[float]:
     """Return features that tell whether clusters resemble two: along their principal axes, and by neighbours.
 
     A Gaussian has kurtosis 3, two apart have less, down to 1. The neighbours of rows on one side of the middle are on

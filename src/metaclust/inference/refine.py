@@ -72,7 +72,7 @@ class Refinement:
         rows = torch.from_numpy(sample.z).to(model.device)
         clusters = max(start.clusters for start in initial)
         logits = torch.stack([start.as_logits(clusters).to(rows) for start in initial])
-        factors = [self.variance_factor(model, sample, start.labels) for start in initial]
+        factors = self.variance_factors(model, sample, [start.labels for start in initial])
         expanded = rows.expand(len(initial), *rows.shape)
         ends = model.from_starts(expanded, logits, steps, tol, weight, torch.tensor(factors).to(rows))
         return ends, factors
@@ -82,9 +82,9 @@ class Refinement:
         """Steps and tolerance from labels to the bounds by which candidates are compared."""
         return self.steps, self.tol
 
-    def variance_factor(self, model: ClusteringModel, sample: Sample, labels: Labels) -> float:
-        """Return the variance to expect of clusters, as a multiple of that of the model's prior."""
-        return 1.0
+    def variance_factors(self, model: ClusteringModel, sample: Sample, clusterings: Sequence[Labels]) -> list[float]:
+        """Return the variance to expect of clusters in each partition, as a multiple of that of the model's prior."""
+        return [1.0] * len(clusterings)
 
 
 @dataclass(frozen=True)
@@ -99,17 +99,21 @@ class AdaptiveRefinement(Refinement):
         # With a prior that was learned, one step from the labels of a candidate finds its bound.
         return 1, None
 
-    def variance_factor(self, model: ClusteringModel, sample: Sample, labels: Labels) -> float:
-        return own_variance_factor(sample.z, labels, model.expected_variance)
+    def variance_factors(self, model: ClusteringModel, sample: Sample, clusterings: Sequence[Labels]) -> list[float]:
+        return own_variance_factors(sample.z, clusterings, model.expected_variance)
 
 
-def own_variance_factor(z: Floats, labels: Labels, expected: float) -> float:
+def own_variance_factors(z: Floats, clusterings: Sequence[Labels], expected: float) -> list[float]:
     """Return the variance within clusters over the expected one, which counts as ``PRIOR_ROWS`` rows."""
-    order = np.argsort(labels, kind="stable")
-    size = np.bincount(labels)
-    sums = np.add.reduceat(z[order], np.concatenate(([0], np.cumsum(size)[:-1])))
-    square = max(0.0, float(np.square(z).sum() - (np.square(sums).sum(1) / size).sum()))
-    return (PRIOR_ROWS + square / expected) / (PRIOR_ROWS + len(z) - len(size))
+    total = float(np.square(z).sum())
+    factors = []
+    for labels in clusterings:
+        order = np.argsort(labels, kind="stable")
+        size = np.bincount(labels)
+        sums = np.add.reduceat(z[order], np.concatenate(([0], np.cumsum(size)[:-1])))
+        square = max(0.0, total - float((np.square(sums).sum(1) / size).sum()))
+        factors.append((PRIOR_ROWS + square / expected) / (PRIOR_ROWS + len(z) - len(size)))
+    return factors
 
 
 def weighted(

@@ -136,7 +136,7 @@ def trained(
         if fresh:
             network.standardize(features)
         network.train()
-        optimizer = torch.optim.AdamW(network.parameters(), lr=rate, weight_decay=1e-2)
+        optimizer = torch.optim.AdamW(network.parameters(), lr=rate, weight_decay=1e-2, fused=True)
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, max(1, steps))
         for _ in range(steps):
             optimizer.zero_grad()

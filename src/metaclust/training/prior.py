@@ -19,6 +19,8 @@ from metaclust.model.clustering_model import ClusteringModel
 
 PRIOR_TASKS = 24
 """Tasks on which priors are compared."""
+ROWS_TASKS = 8
+"""Tasks by which it is found as how many rows a cluster counts, where the bound selects only on request."""
 EFFECTIVE_ROWS = (5.0, 8.0, 12.0, 20.0)
 """As how many rows a cluster may count."""
 
@@ -51,7 +53,8 @@ def fit_prior(
     models = (model, *(part.model for part in parts))
     for one in models:
         one.set_prior(**priors[name])
-    rows = grid[int(np.argmax(bound_aris(tasks, grid)))] if len(grid) > 1 else grid[0]
+    few = tasks if by_bound else tasks[:ROWS_TASKS]
+    rows = grid[int(np.argmax(bound_aris(few, grid)))] if len(grid) > 1 else grid[0]
     for one in models:
         one.config = replace(one.config, effective_rows=rows)
     (other,) = (value for key, value in reached.items() if key != name)

@@ -36,18 +36,22 @@ from metaclust.training.tuning import CannotTuneError, Tuner
 
 log = logging.getLogger("metaclust")
 
-STEPS = {"network": (1000, 300), "residual": (600, 0), "residual images": (300, 50)}
+STEPS = {"network": (1000, 300), "residual": (200, 0), "residual images": (300, 50)}
 """By encoder: steps of the pretraining and on the continuous ARI, where none are given. On embeddings the latter teach
 the task network a start that is never the one that is selected."""
 RESIDUAL_WIDTH = 128
 """The columns of a residual encoder's representations, where there are so many and no other number is given."""
 RESIDUAL_DROPOUT = 0.5
 RESIDUAL_DECAY = 0.01
+RESIDUAL_RATE = 2.0
+"""The learning rate of a residual encoder, as a multiple of that of others."""
 FURTHER, FURTHER_RATE = 0.4, 0.5
 """Steps with the held-out categories, too, as a share of those of the pretraining; and their share of its learning
 rate."""
-COMPARED_STEPS = 200
-"""Steps of pretraining after which encoders are compared."""
+COMPARED_STEPS = (60, 200)
+"""Steps of pretraining after which encoders are compared; after the larger number where the smaller shows no
+:data:`CLEAR` difference in the ARI."""
+CLEAR = 0.1
 WIDE_ROWS = 600
 """Rows in a batch of the pretraining."""
 FEWEST_ROWS, MOST_WIDE_ROWS = 10, 30
@@ -96,7 +100,8 @@ class Recipe:
         pretrain = pretrain if self.pretrain_steps is None else self.pretrain_steps
         steps = steps if self.steps is None else self.steps
         every = max(1, min(250, steps // 4))
-        return replace(self.training, pretrain_steps=pretrain, steps=steps, validate_every=every)
+        rate = self.training.learning_rate * (RESIDUAL_RATE if encoder == "residual" else 1.0)
+        return replace(self.training, pretrain_steps=pretrain, steps=steps, validate_every=every, learning_rate=rate)
 
     def keep(self, name: str | None = None) -> dict[str, Any]:
         """Return where one of several trainings is kept, as arguments of :func:`train`."""
@@ -433,16 +438,10 @@ def choose_encoder(recipe: Recipe, decide: Callable[[str], None]) -> str:
         lengths = "unit length, as embeddings have" if chosen == "residual" else "different lengths"
         decide(f"The encoder is {chosen!r}: there are no categories to compare by, and rows have {lengths}.")
         return chosen
-    short = replace(recipe.training_for("residual"), steps=0)
-    short = replace(short, pretrain_steps=min(short.pretrain_steps, COMPARED_STEPS))
-    residual, _ = train_residual(recipe, recipe.sampler.categories, short, recipe.keep("compare-residual"))
-    network = new_model(recipe, recipe.model)
-    short = replace(short, pretrain_steps=min(recipe.training_for("network").pretrain_steps, COMPARED_STEPS))
-    wide = wide_batches(recipe.sampler)
-    train(network, recipe.sampler, None, short, **recipe.keep("compare-network"), pretraining=wide)
-    reached = [separation(model, recipe.sampler.x, recipe.validation) for model in (residual, network)]
-    # Processes on different machines may round differently, and must decide alike.
-    agreed: list[float] = current().broadcast(torch.tensor(reached, dtype=torch.float64)).tolist()
+    for steps in COMPARED_STEPS:
+        agreed = compared_encoders(recipe, steps)
+        if abs(agreed[0] - agreed[1]) > CLEAR or steps >= recipe.training_for("network").pretrain_steps:
+            break
     ari = dict(zip(("residual", "network"), agreed, strict=True))
     chosen = "residual" if ari["residual"] >= ari["network"] else "network"
     decide(
@@ -450,6 +449,25 @@ def choose_encoder(recipe: Recipe, decide: Callable[[str], None]) -> str:
         f"ARI of {ari['residual']:.3f} with 'residual' and {ari['network']:.3f} with 'network', after short training."
     )
     return chosen
+
+
+def compared_encoders(recipe: Recipe, steps: int) -> list[float]:
+    """Return how well a residual encoder and a network separate the validation categories after so many steps."""
+    wide = wide_batches(recipe.sampler)
+    reached = []
+    for name in ("residual", "network"):
+        training = recipe.training_for(name)
+        short = replace(training, steps=0, pretrain_steps=min(training.pretrain_steps, steps))
+        keep = recipe.keep(f"compare-{name}-{steps}")
+        if name == "residual":
+            model, _ = train_residual(recipe, recipe.sampler.categories, short, keep)
+        else:
+            model = new_model(recipe, recipe.model)
+            train(model, recipe.sampler, None, short, **keep, pretraining=wide)
+        reached.append(separation(model, recipe.sampler.x, recipe.validation))
+    # Processes on different machines may round differently, and must decide alike.
+    agreed: list[float] = current().broadcast(torch.tensor(reached, dtype=torch.float64)).tolist()
+    return agreed
 
 
 def separation(model: ClusteringModel, x: Tensor | SparseRows, tasks: list[Task]) -> float:
