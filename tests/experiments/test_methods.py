@@ -168,7 +168,7 @@ def test_files_of_other_methods_and_other_kinds_are_refused(tmp_path):
         ({"method": ["pca"]}, r"holds the method \['pca'\]: this version knows ours, "),
         ({"seconds": "long"}, "seconds='long': it must be a finite number from 0 to inf"),
         ({"training": [1]}, "training=.*: it must be an object with named fields"),
-        ({"training": {"freeze_encoder": "yes"}}, "training.freeze_encoder='yes': it must be true or false"),
+        ({"training": {"patience": "yes"}}, "training.patience='yes': it must be"),
         ({"training": {"learning_rate": True}}, "training.learning_rate=True: it must be a finite number"),
         ({"config": {"input_shape": [6], "representation": 10**7}}, "size mismatch for "),
     ],

@@ -359,6 +359,36 @@ def test_each_task_starts_at_the_networks_or_the_seeded_start_with_the_best_boun
     assert len(set(best)) > 1
 
 
+@pytest.mark.parametrize("settings", [{}, {"components": "diagonal"}, {"inference": "em"}])
+def test_candidates_are_where_inference_from_seeds_ends(settings):
+    z, mask = padded_tasks((30, 25, 12), seed=1)
+    z = z.double().requires_grad_()
+    model = small_model(**settings).double()
+    numbers = torch.tensor([[2, 3, 4], [5, 2, 3]])
+    torch.manual_seed(3)
+    ends, bound = model.candidates(z, numbers, mask)
+    torch.manual_seed(3)
+    logits = seeded_logits(z.detach().expand(2, *z.shape), 5, mask.expand(2, *mask.shape), seeds=numbers)
+    rows = z.detach().clone().requires_grad_()
+    weight = torch.randn(ends.shape, dtype=torch.float64)
+    total, bounds = 0.0, []
+    for start in range(2):
+        if model.config.inference == "em":
+            end = expectation_maximization(rows, logits[start], 4, mask=mask)
+        else:
+            components = model.config.components
+            end = variational_bayes(rows, logits[start], 4, 1.0, "optimal", components, mask)
+        torch.testing.assert_close(ends[start], end.r, atol=1e-8, rtol=1e-6)
+        total = total + (end.r * weight[start]).sum()
+        bounds.append(end.exact_bound)
+    assert ends.shape == (2, 3, 30, 5)
+    assert not bound.requires_grad
+    difference = (bounds[0] - bounds[1]).detach()
+    torch.testing.assert_close((bound[0] - bound[1]).double(), difference, atol=1e-5, rtol=1e-5)
+    expected = torch.autograd.grad(total, rows)[0]
+    torch.testing.assert_close(torch.autograd.grad((ends * weight).sum(), z)[0], expected, atol=1e-6, rtol=1e-5)
+
+
 def test_only_tasks_that_start_at_the_network_pass_it_a_gradient():
     blob = torch.arange(30) % 3
     z = 0.3 * torch.randn(6, 30, 3) + 3 * torch.eye(3)[blob]

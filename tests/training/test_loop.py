@@ -379,20 +379,43 @@ def test_an_unknown_preset_is_named():
         TrainingConfig.preset("fast")
 
 
-def test_a_frozen_encoder_stays_as_the_pretraining_left_it(tmp_path):
-    config = replace(SHORT, freeze_encoder=True)
-    model = ClusteringModel(replace(new_model().config, learn_prior=True, dropout=0.2))
+@pytest.mark.parametrize("effective_rows", [3.0, None])
+def test_the_loss_of_candidates_is_the_expected_ari_of_each_task(effective_rows):
+    model = new_model(learn_prior=True, effective_rows=effective_rows).eval()
+    batch = replace(SAMPLER, n_categories=(2, 6), rows=(3, 12), imbalanced=True).batch(0)
+    config = replace(SHORT, objective="candidates", proto_weight=0.0, task_clip=None)
+    torch.manual_seed(5)
+    loss, parts = losses.ari_loss(model, batch, config)
+    z, true = batch.pad(model.encode(batch.x)), batch.y.amax(1) + 1
+    numbers = torch.stack([(true * factor).round().long().clamp(2) for factor in losses.NUMBERS])
+    torch.manual_seed(5)
+    ends, bound = model.candidates(z, numbers, batch.mask)
+    reached = []
+    for task, count in enumerate(batch.mask.sum(1).tolist()):
+        weight = 1.0 if effective_rows is None else min(1.0, effective_rows * int(true[task]) / count)
+        probability = np.exp(weight * bound[:, task].double().numpy())
+        probability /= probability.sum()
+        aris = [soft_ari(end[task, :count], batch.y[task, :count]).item() for end in ends]
+        reached.append(probability @ aris)
+    assert 1 - loss.item() == pytest.approx(np.mean(reached), abs=1e-5)
+    assert parts["ari"] == pytest.approx(np.mean(reached), abs=1e-5)
+    assert len({round(ari, 4) for ari in reached}) > 1
+
+
+def test_trained_on_candidates_the_task_network_is_left_alone(tmp_path):
+    config = replace(SHORT, objective="candidates")
+    model = ClusteringModel(replace(new_model().config, learn_prior=True))
     train(model, SAMPLER, None, config, folder=tmp_path, progress=False)
     pretrained = load_file(tmp_path / "pretrained.safetensors")
     changed = {
         name.split(".")[0] for name, value in model.state_dict().items() if not torch.equal(value, pretrained[name])
     }
-    assert changed == {"task_network"}
-    assert all(weight.requires_grad for weight in model.parameters())
+    assert changed == {"encoder", "prior_logs"}
+    assert not model.config.learned_start
 
 
-def test_a_run_with_a_frozen_encoder_is_resumed_to_the_same_weights(tmp_path):
-    config = replace(SHORT, freeze_encoder=True, validate_every=3)
+def test_a_run_on_candidates_is_resumed_to_the_same_weights(tmp_path):
+    config = replace(SHORT, objective="candidates", validate_every=3)
     whole, stopped = (ClusteringModel(new_model().config) for _ in range(2))
     stopped.load_state_dict(whole.state_dict())
     train(whole, SAMPLER, None, config, progress=False)
@@ -411,11 +434,11 @@ def test_a_run_with_a_frozen_encoder_is_resumed_to_the_same_weights(tmp_path):
     assert same_weights(whole, stopped)
 
 
-@pytest.mark.parametrize("freeze", [True, False])
-def test_weights_that_a_user_froze_stay_frozen(freeze):
+@pytest.mark.parametrize("objective", ["every-step", "candidates"])
+def test_weights_that_a_user_froze_stay_frozen(objective):
     model = new_model()
     held = next(model.encoder.parameters()).requires_grad_(False)
     before = held.clone()
-    train(model, SAMPLER, None, replace(SHORT, freeze_encoder=freeze), progress=False)
+    train(model, SAMPLER, None, replace(SHORT, objective=objective), progress=False)
     assert torch.equal(held, before)
     assert [weight for weight in model.parameters() if not weight.requires_grad] == [held]

@@ -259,7 +259,7 @@ def demo(
 @app.command(epilog=example("metaclust experiment table1 --dataset omniglot --splits 3 --workers 2"))
 def experiment(
     name: Annotated[
-        str, typer.Argument(help="table1, ablation, vb-steps-train, vb-steps-test, categories, time or tsne.")
+        str, typer.Argument(help="table1, ablation, vb-steps-train, vb-steps-test, categories, time, worth or tsne.")
     ],
     dataset: Annotated[str, typer.Option(help="Data set, see `metaclust data list`.")] = "omniglot",
     splits: Annotated[int, typer.Option(help="Number of random splits of the categories.")] = 10,

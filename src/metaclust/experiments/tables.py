@@ -17,6 +17,7 @@ from metaclust.experiments.methods import METHODS
 from metaclust.experiments.problems import protocol_of
 from metaclust.experiments.records import Record
 from metaclust.experiments.trials import ABLATIONS, TABLE1, TABLE1_BASELINES, TIMED, WITH_BASELINES
+from metaclust.experiments.worth import TESTS, facts
 from metaclust.inference.baselines import BASELINES
 from metaclust.training.evaluation import mean_error, mean_error_text
 
@@ -239,6 +240,19 @@ def time(records: Sequence[Record], dataset: str) -> ResultsTable:
     return ResultsTable([*header, "test of a task, s"], rows, numbers, notes)
 
 
+def worth(records: Sequence[Record], dataset: str) -> ResultsTable:
+    """Return the table of ours and Proto with the same encoder, pipeline and time."""
+    numbers = [{"test": test, **facts(records, test), "splits": len(records)} for test in TESTS]
+    forms = {"ours": ".3f", "proto": ".3f", "difference": "", "p": ".2g", "time": ".2f", "splits": "d"}
+    rows = [[TESTS[one["test"]], *formatted(one, forms)] for one in numbers]
+    header = ["test", "ours", "Proto", "ours - Proto", "p", "time of Proto / ours", "splits"]
+    note = (
+        "Test ARI of unseen categories, no number given; the difference with its standard error over splits; p: of a "
+        "paired t-test over all tasks."
+    )
+    return ResultsTable(header, rows, numbers, [note])
+
+
 def table_of(experiment: str, records: Sequence[Record], dataset: str) -> ResultsTable | None:
     """Return the table of an experiment; t-SNE has none."""
     if experiment == "table1":
@@ -247,6 +261,8 @@ def table_of(experiment: str, records: Sequence[Record], dataset: str) -> Result
         return ablation(records, dataset)
     if experiment == "time":
         return time(records, dataset)
+    if experiment == "worth":
+        return worth(records, dataset)
     if experiment in AXES:
         what, value = AXES[experiment]
         return curve(records, dataset, what, value, experiment)

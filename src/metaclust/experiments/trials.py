@@ -16,6 +16,7 @@ from metaclust.experiments.methods import EncoderMethod, Method
 from metaclust.experiments.methods.base import settings_of
 from metaclust.experiments.methods.headed import HeadedMethod, HeadedModel
 from metaclust.experiments.settings import Variant
+from metaclust.experiments.worth import compared
 from metaclust.inference.baselines import BASELINES
 from metaclust.training.evaluation import compare
 from metaclust.training.losses import ari_loss
@@ -175,6 +176,12 @@ def measure_map(trial: Trial, lab: Lab, progress: bool) -> dict[str, Any]:
     return {"maps": maps}
 
 
+def measure_worth(trial: Trial, lab: Lab, progress: bool) -> dict[str, Any]:
+    """Train MetaClusterer with and without the continuous ARI, and compare them."""
+    quick = lab.budget.name == "quick"
+    return compared(lab.data, trial.split, piles=lab.budget.test_tasks, quick=quick, progress=progress)
+
+
 def shares_of_categories(lab: Lab) -> list[Variant]:
     """Return variants with fewer and fewer training categories, at least ten; the last has all."""
     whole = len(lab.problem(0).sampler.categories)
@@ -234,6 +241,11 @@ EXPERIMENTS = {
             "Seconds of a training step beside one of Proto's, and of the training and the test of the table.",
             measure_time,
             lambda: TIMED,
+        ),
+        Experiment(
+            "worth",
+            "MetaClusterer as it is trained through the clustering, and by Proto alone in the same time.",
+            measure_worth,
         ),
         Experiment("tsne", "Two test tasks of the first split.", measure_map, lambda: SHOWN, first_split_only=True),
     )

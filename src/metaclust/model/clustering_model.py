@@ -210,6 +210,40 @@ class ClusteringModel(nn.Module):
         r = r if mask is None else r * mask[:, None]
         return r.reshape(len(r), *tasks, *r.shape[-2:]).mT
 
+    def candidates(
+        self,
+        z: Float[Tensor, "b n s"],
+        numbers: Int[Tensor, "starts b"],
+        mask: Bool[Tensor, "b n"] | None = None,
+        part: Part | None = None,
+    ) -> tuple[Float[Tensor, "starts b n k"], Float[Tensor, "starts b"]]:
+        """Return the assignments after T steps from k-means++ seeds, differentiable, and their bounds, which are not.
+
+        Seeds are drawn with torch's generator, for each start as many as ``numbers`` says, and pass no gradient. The
+        bounds of a task lack constants that are the same for all of its starts.
+        """
+        tasks, clusters = (len(numbers), len(z)), int(numbers.max())
+        draws = seed_draws(tasks, clusters, part=part)
+        with torch.no_grad():
+            masks = None if mask is None else mask.expand(*tasks, -1)
+            logits = seeded_logits(z.detach().expand(*tasks, *z.shape[1:]), clusters, masks, seeds=numbers, draws=draws)
+        family = self.family
+        if self.config.inference == "em" or not isinstance(family, Spherical):
+            rows = z.expand(*tasks, *z.shape[1:])
+            end = run(self._posteriors(rows, logits, masks), self.config.steps, None)
+            r = end.assignments if masks is None else end.assignments * masks[..., None]
+            return r.to(z.dtype), end.exact_bound.detach()
+        rows = z if mask is None else z.masked_fill(~mask[..., None], 0)
+        features = family.features(rows, mask)
+        starts = softmax_of(logits).mT
+        path = follow(features, starts.transpose(0, 1), family, self.alpha, self.config.steps)
+        ends = []
+        for number, start in enumerate(starts):
+            chosen = torch.full((len(z),), number, device=z.device)
+            ends.append(assignments(features, start, family, self.alpha, *path.of(chosen))[-1].mT)
+        r = torch.stack(ends)
+        return (r if mask is None else r * mask[..., None]), path.bound.T
+
     @torch.no_grad()
     def infer(
         self,

@@ -28,9 +28,11 @@ class TrainingConfig:
         Decoupled weight decay, as in AdamW.
     schedule : {"cosine", "constant"}, default="cosine"
         The learning rate schedule.
-    objective : {"every-step", "last-step"}, default="every-step"
+    objective : {"every-step", "last-step", "candidates"}, default="every-step"
         The mean ARI of the initial assignments and of those after every inference step, or the ARI after the last
-        step only, as in the paper; the latter collapses into one cluster, where it has no gradient.
+        step only, as in the paper; the latter collapses into one cluster, where it has no gradient. "candidates" is
+        the expected ARI of what several k-means++ starts end in, of numbers of clusters around the true one, each
+        with the probability that its bound gives it; the task network is not trained.
     distance : {"tv", "prob"}, default="tv"
         The distance between assignments in the continuous ARI.
     proto_weight : float, default=1.0
@@ -43,8 +45,6 @@ class TrainingConfig:
         of z changes the outcome of the inference, this gradient is large and uninformative.
     clip : float or None, default=1.0
         The largest norm of the gradient of a step with respect to all weights.
-    freeze_encoder : bool, default=False
-        Keep the encoder and the prior as pretrained: the continuous ARI then trains only the task network.
     validate_every : int, default=250
         The number of steps between validations.
     patience : int or None, default=None
@@ -57,13 +57,12 @@ class TrainingConfig:
     learning_rate: float = 1e-3
     weight_decay: float = 0.0
     schedule: Literal["cosine", "constant"] = "cosine"
-    objective: Literal["every-step", "last-step"] = "every-step"
+    objective: Literal["every-step", "last-step", "candidates"] = "every-step"
     distance: Distance = "tv"
     proto_weight: float = 1.0
     seeded: int = 3
     task_clip: float | None = 0.1
     clip: float | None = 1.0
-    freeze_encoder: bool = False
     validate_every: int = 250
     patience: int | None = None
 
@@ -83,7 +82,7 @@ class TrainingConfig:
         for name in ("proto_weight", "weight_decay"):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise ValueError(f"{name}={getattr(self, name)!r}: it must be 0 or more, and finite")
-        choices = {"schedule": ("cosine", "constant"), "objective": ("every-step", "last-step")}
+        choices = {"schedule": ("cosine", "constant"), "objective": ("every-step", "last-step", "candidates")}
         check_choices(vars(self), {**choices, "distance": ("tv", "prob")})
 
     @classmethod

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -177,11 +177,10 @@ class Training:
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(config, state.step)
         self.model.train()
-        with self.frozen() if config.freeze_encoder and not first else nullcontext():
-            with dividing(self.among, batch.rows, batch.tasks):
-                loss, parts = (proto_loss if first else self.objective.loss)(self.model, batch, config)
-            self.optimizer.zero_grad(set_to_none=True)
-            loss.backward()
+        with dividing(self.among, batch.rows, batch.tasks):
+            loss, parts = (proto_loss if first else self.objective.loss)(self.model, batch, config)
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
         parts = self.among.sum_gradients(self.model, parts)
         norm = clip_grad_norm_(self.model.parameters(), math.inf if config.clip is None else config.clip)
         if not (math.isfinite(parts["loss"]) and bool(norm.isfinite())):
@@ -221,23 +220,10 @@ class Training:
         if self.store:
             save_model(self.model, self.store.folder / "pretrained.safetensors")
 
-    @contextmanager
-    def frozen(self) -> Iterator[None]:
-        """Give the encoder and the prior no gradients, and the encoder no dropout, as when it ships."""
-        fixed = [self.model.encoder, *([self.model.prior_logs] if self.model.config.learn_prior else [])]
-        learning = [weight for part in fixed for weight in part.parameters() if weight.requires_grad]
-        self.model.encoder.eval()
-        for weight in learning:
-            weight.requires_grad_(False)
-        try:
-            yield
-        finally:
-            for weight in learning:
-                weight.requires_grad_(True)
-
     def start_learned(self, step: int) -> None:
         """Let the task network of the weights of a step propose a start, if it was trained on the continuous ARI."""
-        trained = step > self.config.pretrain_steps and self.objective.loss is ari_loss
+        through = self.objective.loss is ari_loss and self.config.objective != "candidates"
+        trained = step > self.config.pretrain_steps and through
         learned = trained and self.model.task_network is not None
         self.model.config = replace(self.model.config, learned_start=learned)
 

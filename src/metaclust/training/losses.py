@@ -13,6 +13,9 @@ from metaclust.objectives.prototypical import prototypical_loss
 from metaclust.training.batches import Batch
 from metaclust.training.config import TrainingConfig
 
+NUMBERS = (0.5, 0.75, 1.0, 1.0, 1.4, 2.0)
+"""Numbers of clusters of the candidates that are trained through, as multiples of the true one."""
+
 
 def proto_loss(
     model: ClusteringModel, batch: Batch, _: TrainingConfig | None = None
@@ -37,10 +40,13 @@ def ari_loss(model: ClusteringModel, batch: Batch, config: TrainingConfig) -> tu
     share, n_tasks = (1.0, len(batch.y)) if part is None else (part.share, part.total)
     encoded = model.encode(batch.x)
     limit = None if config.task_clip is None else config.task_clip / n_tasks
-    ari = task_indices(model, encoded, batch, config, limit)
+    if config.objective == "candidates":
+        ari = expected_indices(model, encoded, batch, config, limit)[None]
+    else:
+        ari = task_indices(model, encoded, batch, config, limit)
     loss = torch.rsub(ari.mean(), share, alpha=share)
     terms = {"ari": share * float(ari.detach()[-1].mean())}
-    if config.proto_weight and not config.freeze_encoder:
+    if config.proto_weight:
         proto = prototypical_loss(batch.of_all(encoded), batch.category)
         loss = torch.add(loss, proto, alpha=config.proto_weight / batch.among.world)
         terms["proto"] = float(proto.detach()) / batch.among.world
@@ -55,11 +61,35 @@ def task_indices(
     In the backward pass, the gradient of each task with respect to its representations is clipped to norm ``limit``.
     """
     last_only = config.objective == "last-step"
-    z = batch.pad(encoded)
-    rows = z if limit is None else LimitedGradient.apply(z, limit)
+    rows = limited(batch.pad(encoded), limit)
     logits = model.initial_logits(rows, batch.mask, batch.tasks)
     initial = softmax_of(logits)
     r = model.trajectory(rows, logits, batch.mask, config.seeded, batch.tasks)
     # Concatenate in the memory layout in which the columns of r are sorted.
     r = r[-1:] if last_only else torch.cat((initial.mT[None], r.mT[1:])).mT
     return continuous_ari(r, batch.y, batch.mask, config.distance)
+
+
+def expected_indices(
+    model: ClusteringModel, encoded: Float[Tensor, "m s"], batch: Batch, config: TrainingConfig, limit: float | None
+) -> Float[Tensor, " b"]:
+    """Return the expected continuous ARI of each task, over what several starts end in.
+
+    k-means++ seeds are drawn at numbers of clusters around the true one. Each end is the answer with the probability
+    that the softmax of the bounds gives it, in which a row counts as little as when candidates are compared.
+    """
+    rows = limited(batch.pad(encoded), limit)
+    true = batch.y.amax(-1) + 1
+    numbers = torch.stack([(true * factor).round().long().clamp_min(2) for factor in NUMBERS])
+    ends, bound = model.candidates(rows, numbers, batch.mask, batch.tasks)
+    effective = model.config.effective_rows
+    count = batch.mask.sum(-1)
+    weight = torch.ones_like(bound[0]) if effective is None else (effective * true / count).clamp_max(1).to(bound.dtype)
+    probability = (weight * bound).softmax(0).to(ends.dtype)
+    return (probability * continuous_ari(ends, batch.y, batch.mask, config.distance)).sum(0)
+
+
+def limited(z: Float[Tensor, "b n s"], limit: float | None) -> Float[Tensor, "b n s"]:
+    """Return the rows; in the backward pass, the gradient of each task is clipped to norm ``limit``."""
+    rows: Tensor = z if limit is None else LimitedGradient.apply(z, limit)
+    return rows

@@ -37,8 +37,8 @@ from metaclust.training.tuning import CannotTuneError, Tuner
 log = logging.getLogger("metaclust")
 
 STEPS = {"network": (1000, 300), "residual": (200, 0), "residual images": (300, 50)}
-"""By encoder: steps of the pretraining and on the continuous ARI, where none are given. On embeddings the latter teach
-the task network a start that is never the one that is selected."""
+"""By encoder: steps of the pretraining and on the continuous ARI, where none are given. On embeddings the latter gain
+nothing."""
 RESIDUAL_WIDTH = 128
 """The columns of a residual encoder's representations, where there are so many and no other number is given."""
 RESIDUAL_DROPOUT = 0.5
@@ -251,9 +251,7 @@ def learn_residual(
         recipe = with_rows(recipe, tuner.embed(tuned, cached=True))
     model, run = train_residual(recipe, categories, training, recipe.keep())
     unit = " of unit length" if model.config.unit else ""
-    then = (
-        f"; the task network is then trained for {training.steps} steps on the continuous ARI" if training.steps else ""
-    )
+    then = f", and then for {training.steps} steps on the expected ARI of candidates" if training.steps else ""
     decide(
         f"It starts as {model.config.representation} principal components{unit}, and is trained on all "
         f"{len(categories)} categories for {training.pretrain_steps} steps{then}."
@@ -326,8 +324,7 @@ def train_residual(
     encoder = model.encoder
     if isinstance(encoder, ResidualEncoder):
         encoder.fit(rows_of(sampler, categories)[0], recipe.training.seed)
-    # On embeddings the continuous ARI does not improve on the pretraining: it trains the task network alone.
-    training = replace(training, weight_decay=RESIDUAL_DECAY, freeze_encoder=True)
+    training = replace(training, weight_decay=RESIDUAL_DECAY, objective="candidates")
     return model, train(model, sampler, None, training, **keep, pretraining=wide_batches(sampler))
 
 

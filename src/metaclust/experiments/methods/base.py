@@ -47,7 +47,6 @@ TRAINING: dict[str, schema.Check] = {
     "proto_weight": NUMBER,
     "task_clip": schema.optional(NUMBER),
     "clip": schema.optional(NUMBER),
-    "freeze_encoder": schema.flag,
     "patience": schema.optional(schema.whole(1)),
 }
 """Settings whose types :class:`TrainingConfig` leaves to its callers."""
