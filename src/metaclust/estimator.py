@@ -67,7 +67,7 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         Steps of prototypical pretraining; None for 1000 (a free network), 600 (a residual one) or 300 (of images).
     steps : int or None, default=None
         Steps on the continuous ARI; None for 300 (a free network), 50 (a residual one of images) or 0 (a residual one
-        of vectors and texts, which is frozen then: the task network alone would learn).
+        of vectors and texts, which gains nothing by them).
     task_rows : tuple of (int, int), default=(5, 30)
         The range of the number of rows of each category in a training task.
     validation : float, default=0.2

@@ -36,15 +36,13 @@ from metaclust.training.tuning import CannotTuneError, Tuner
 
 log = logging.getLogger("metaclust")
 
-STEPS = {"network": (1000, 300), "residual": (200, 0), "residual images": (300, 50)}
+STEPS = {"network": (1000, 300), "residual": (600, 0), "residual images": (300, 50)}
 """By encoder: steps of the pretraining and on the continuous ARI, where none are given. On embeddings the latter gain
 nothing."""
 RESIDUAL_WIDTH = 128
 """The columns of a residual encoder's representations, where there are so many and no other number is given."""
 RESIDUAL_DROPOUT = 0.5
 RESIDUAL_DECAY = 0.01
-RESIDUAL_RATE = 2.0
-"""The learning rate of a residual encoder, as a multiple of that of others."""
 FURTHER, FURTHER_RATE = 0.4, 0.5
 """Steps with the held-out categories, too, as a share of those of the pretraining; and their share of its learning
 rate."""
@@ -100,8 +98,7 @@ class Recipe:
         pretrain = pretrain if self.pretrain_steps is None else self.pretrain_steps
         steps = steps if self.steps is None else self.steps
         every = max(1, min(250, steps // 4))
-        rate = self.training.learning_rate * (RESIDUAL_RATE if encoder == "residual" else 1.0)
-        return replace(self.training, pretrain_steps=pretrain, steps=steps, validate_every=every, learning_rate=rate)
+        return replace(self.training, pretrain_steps=pretrain, steps=steps, validate_every=every)
 
     def keep(self, name: str | None = None) -> dict[str, Any]:
         """Return where one of several trainings is kept, as arguments of :func:`train`."""
