@@ -366,7 +366,7 @@ def test_candidates_are_where_inference_from_seeds_ends(settings):
     model = small_model(**settings).double()
     numbers = torch.tensor([[2, 3, 4], [5, 2, 3]])
     torch.manual_seed(3)
-    ends, bound = model.candidates(z, numbers, mask)
+    ends, bound = model.candidates(z, numbers, 5, mask)
     torch.manual_seed(3)
     logits = seeded_logits(z.detach().expand(2, *z.shape), 5, mask.expand(2, *mask.shape), seeds=numbers)
     rows = z.detach().clone().requires_grad_()

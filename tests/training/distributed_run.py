@@ -26,10 +26,13 @@ CASES = {
     "vectors": (0, 20, 4, torch.float32, {}),
     "vectors, three tasks": (0, 50, 3, torch.float64, {"dropout": 0.2}),
     "vectors, both phases": (25, 25, 4, torch.float64, {"dropout": 0.2, "learn_prior": True}),
+    "vectors, candidates": (10, 20, 3, torch.float64, {"dropout": 0.2, "learn_prior": True}),
     "vectors, random start": (0, 20, 3, torch.float64, {"initial": "random"}),
     "vectors, EM": (0, 10, 3, torch.float64, {"inference": "em"}),
     "images": (15, 35, 3, torch.float64, {"dropout": 0.1}),
 }
+CANDIDATES = "vectors, candidates"
+"""Trained on the expected ARI of candidates."""
 RESUMED = "vectors, both phases"
 VALIDATION = 9
 """Tasks, which two processes divide unevenly."""
@@ -71,7 +74,10 @@ def problem(case):
     # One task alone: the pretraining is divided by rows.
     wide = replace(sampler, n_categories=(20, 20), rows=5, imbalanced=False, tasks=1)
     validation = replace(sampler, categories=np.arange(20, 30), augment=None).fixed(VALIDATION)
-    config = TrainingConfig(pretrain_steps=pretrain_steps, steps=steps, learning_rate=0.01, validate_every=10)
+    objective = "candidates" if case == CANDIDATES else "every-step"
+    config = TrainingConfig(
+        pretrain_steps=pretrain_steps, steps=steps, learning_rate=0.01, validate_every=10, objective=objective
+    )
     return model, sampler, wide, validation, config
 
 

@@ -389,7 +389,7 @@ def test_the_loss_of_candidates_is_the_expected_ari_of_each_task(effective_rows)
     z, true = batch.pad(model.encode(batch.x)), batch.y.amax(1) + 1
     numbers = torch.stack([(true * factor).round().long().clamp(2) for factor in losses.NUMBERS])
     torch.manual_seed(5)
-    ends, bound = model.candidates(z, numbers, batch.mask)
+    ends, bound = model.candidates(z, numbers, 12, batch.mask)
     reached = []
     for task, count in enumerate(batch.mask.sum(1).tolist()):
         weight = 1.0 if effective_rows is None else min(1.0, effective_rows * int(true[task]) / count)

@@ -214,15 +214,16 @@ class ClusteringModel(nn.Module):
         self,
         z: Float[Tensor, "b n s"],
         numbers: Int[Tensor, "starts b"],
+        clusters: int,
         mask: Bool[Tensor, "b n"] | None = None,
         part: Part | None = None,
     ) -> tuple[Float[Tensor, "starts b n k"], Float[Tensor, "starts b"]]:
         """Return the assignments after T steps from k-means++ seeds, differentiable, and their bounds, which are not.
 
-        Seeds are drawn with torch's generator, for each start as many as ``numbers`` says, and pass no gradient. The
-        bounds of a task lack constants that are the same for all of its starts.
+        Seeds are drawn with torch's generator, for each start as many as ``numbers`` says, at most ``clusters``, and
+        pass no gradient. The bounds of a task lack constants that are the same for all of its starts.
         """
-        tasks, clusters = (len(numbers), len(z)), int(numbers.max())
+        tasks = (len(numbers), len(z))
         draws = seed_draws(tasks, clusters, part=part)
         with torch.no_grad():
             masks = None if mask is None else mask.expand(*tasks, -1)

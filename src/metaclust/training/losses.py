@@ -80,8 +80,10 @@ def expected_indices(
     """
     rows = limited(batch.pad(encoded), limit)
     true = batch.y.amax(-1) + 1
-    numbers = torch.stack([(true * factor).round().long().clamp_min(2) for factor in NUMBERS])
-    ends, bound = model.candidates(rows, numbers, batch.mask, batch.tasks)
+    # The same for all tasks, so that a task does not depend on those beside it.
+    clusters = round(max(NUMBERS) * model.config.max_clusters)
+    numbers = torch.stack([(true * factor).round().long().clamp(2, clusters) for factor in NUMBERS])
+    ends, bound = model.candidates(rows, numbers, clusters, batch.mask, batch.tasks)
     effective = model.config.effective_rows
     count = batch.mask.sum(-1)
     weight = torch.ones_like(bound[0]) if effective is None else (effective * true / count).clamp_max(1).to(bound.dtype)
