@@ -339,12 +339,14 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         with refusing(path, "a MetaClusterer"):
             estimator = cls.of(model, description, device)
         if embedding_model is not None:
-            if not isinstance(estimator.preparation_, EmbeddingPreparation):
-                raise ValueError(
-                    f"embedding_model={str(embedding_model)!r}: {path} has no sentence embeddings; omit it"
-                )
-            estimator.preparation_ = estimator.preparation_.with_model(embedding_model)
+            estimator.use_embedding_model(embedding_model, str(path))
         return estimator
+
+    def use_embedding_model(self, model: str | os.PathLike[str], name: str = "the model") -> None:
+        """Take the embedding model from another place; ``name`` is what a message calls this model."""
+        if not isinstance(self.preparation_, EmbeddingPreparation):
+            raise ValueError(f"embedding_model={str(model)!r}: {name} has no sentence embeddings; omit it")
+        self.preparation_ = self.preparation_.with_model(model)
 
     @classmethod
     def of(cls, model: ClusteringModel, description: Description, device: str = "auto") -> MetaClusterer:

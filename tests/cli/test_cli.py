@@ -106,7 +106,18 @@ def test_what_is_not_a_command_says_where_to_find_help_and_is_exit_code_2(call, 
     assert "-h' for help" in err
 
 
-COMMANDS = ["train", "cluster", "evaluate", "demo", "experiment", "data", "data list", "data get", "data show"]
+COMMANDS = [
+    "train",
+    "cluster",
+    "assign",
+    "evaluate",
+    "demo",
+    "experiment",
+    "data",
+    "data list",
+    "data get",
+    "data show",
+]
 
 
 @pytest.mark.parametrize("option", ["--help", "-h"])

@@ -5,6 +5,7 @@ import os
 import shlex
 import subprocess
 import sys
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -127,6 +128,60 @@ def test_the_table_of_clusters_is_what_python_gives(trained, ending, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == [table.name]
 
 
+def test_assign_gives_the_clusters_of_python_to_further_rows(trained, tmp_path):
+    clustering, table = tmp_path / "new.clustering", tmp_path / "clusters.csv"
+    assert run("cluster", trained.model, trained.new, *trained.label, "--save", clustering).code == 0
+    code, out, _ = run("assign", clustering, trained.known, *trained.label, "--out", table, "--json")
+    facts, frame = json.loads(out), pl.read_csv(table)
+    loaded = Clustering.load(clustering)
+    label = trained.label[1] if trained.label else None
+    rows = read_data(trained.known, label=label, like=loaded.model.preparation_, progress=False)
+    expected = loaded.assign(rows)
+    assert code == 0
+    assert frame["cluster"].to_list() == expected.labels.tolist()
+    assert frame["confidence"].to_list() == pytest.approx(expected.confidence.tolist())
+    used = len(set(expected.labels.tolist()))
+    assert facts == {
+        "clusters": f"{used} of {expected.n_clusters}",
+        "rows": len(rows),
+        "sizes": expected.sizes.tolist(),
+        "unsure rows": int(expected.unsure.sum()),
+        **expected.scores(),
+        "table": str(table),
+    }
+
+
+def test_rows_below_the_confidence_that_is_asked_for_are_unsure(numbers, tmp_path):
+    clustering, table, again = (tmp_path / name for name in ("new.clustering", "clusters.jsonl", "again.clustering"))
+    assert run("cluster", numbers.model, numbers.new, "--save", clustering).code == 0
+    options = ("--confidence", 0.99, "--out", table, "--save", again, "--report", tmp_path / "more.html")
+    assert run("assign", clustering, numbers.known, *options, "-q").code == 0
+    frame = pl.read_ndjson(table)
+    assert frame["unsure"].to_list() == [confidence < 0.99 for confidence in frame["confidence"]]
+    assert Clustering.load(again).labels.tolist() == frame["cluster"].to_list()
+    assert (tmp_path / "more.html").exists()
+
+
+def test_assign_says_what_is_wrong(numbers, tmp_path):
+    clustering = tmp_path / "new.clustering"
+    assert run("cluster", numbers.model, numbers.new, "--save", clustering).code == 0
+    for options, message in (
+        (("--confidence", 2), "--confidence 2.0: it must be from 0 to 1"),
+        (
+            ("--embedding-model", "x"),
+            "embedding_model='x': " + str(clustering) + " has no sentence embeddings; omit it",
+        ),
+        (("--out", clustering), "would be overwritten: choose another path"),
+    ):
+        code, out, err = run("assign", clustering, numbers.known, *options)
+        assert (code, out) == (2, "")
+        assert message in err
+    replace(Clustering.load(clustering), model=None).save(tmp_path / "bare.clustering")
+    code, _, err = run("assign", tmp_path / "bare.clustering", numbers.known)
+    assert code == 2
+    assert "was saved without its model" in err
+
+
 def test_evaluate_gives_the_scores_of_the_clustering(trained):
     code, out, _ = run("evaluate", trained.model, trained.new, *trained.label, "--json")
     expected = trained.clustering()
@@ -218,20 +273,21 @@ def test_quiet_commands_print_nothing_on_standard_error(numbers, tmp_path):
 @pytest.mark.filterwarnings("default::metaclust.DataWarning")
 def test_the_examples_of_the_help_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for name, categories in (("tickets", range(7)), ("new", range(7, 11)), ("labelled", range(7, 11))):
+    names = {"tickets": range(7), "new": range(7, 11), "more": range(7, 11), "labelled": range(7, 11)}
+    for name, categories in names.items():
         texts = pl.read_ndjson(write_texts(tmp_path / "texts.jsonl", categories))
         texts.rename({"kind": "topic"}).write_csv(f"{name}.csv")
     (tmp_path / "shards").mkdir()
     pl.read_csv("new.csv").write_parquet("shards/part-0.parquet")
     short = ("--pretrain-steps", 5, "--steps", 1, "--encoder", "network", "--choose", "bound")
-    for command in (("train",), ("data", "show"), ("cluster",), ("evaluate",)):
+    for command in (("train",), ("data", "show"), ("cluster",), ("assign",), ("evaluate",)):
         for line in run(*command, "--help").out.partition("Example")[2].splitlines():
             start, name, arguments = line.partition("metaclust ")
             if name and "torchrun" not in start:
                 printed = run(*shlex.split(arguments), *(short if command == ("train",) else ()))
                 assert printed.code == 0, printed.err
     written = {path.name for path in tmp_path.iterdir()}
-    assert {"tickets.safetensors", "clusters.csv", "clusters.html", "labels"} <= written
+    assert {"tickets.safetensors", "clusters.csv", "clusters.html", "labels", "more-clusters.csv"} <= written
 
 
 def test_quiet_suppresses_warnings_and_only_where_it_is_given(numbers):

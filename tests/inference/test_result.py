@@ -51,6 +51,15 @@ def clustering(trained):
     return replace(trained.cluster(x), categories=[f"c{i}" for i in y])
 
 
+def test_labels_cannot_be_changed_behind_the_results_back(clustering):
+    labels = clustering.labels.copy()
+    own = replace(clustering, labels=labels)
+    for array in (own.labels, own.confidence):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 0
+    assert labels.flags.writeable
+
+
 def probabilities_by_hand(components, z):
     """A softmax of offset - (z - mean)^T precision (z - mean) / 2, entry by entry."""
     result = np.empty((len(z), len(components.weights)))

@@ -13,6 +13,7 @@ from metaclust._util.terminal import printable
 from metaclust.cli.data import data
 from metaclust.cli.options import (
     AsJson,
+    Confidence,
     DataPath,
     Device,
     EmbeddingModel,
@@ -23,6 +24,7 @@ from metaclust.cli.options import (
     Missing,
     ModelPath,
     Quiet,
+    RawCells,
     Root,
     Seed,
     SkipBroken,
@@ -131,6 +133,7 @@ def train(
 @app.command(
     epilog=example(
         "metaclust cluster tickets.safetensors new.csv --out clusters.csv --report clusters.html",
+        "metaclust cluster tickets.safetensors new.csv --save tickets.clustering",
         "metaclust cluster tickets.safetensors shards --engine local --out labels",
     )
 )
@@ -140,18 +143,13 @@ def cluster(
     out: Annotated[
         Path | None, unset("Table of clusters to write: .csv, .jsonl or .parquet; with --engine a folder.")
     ] = None,
-    raw_cells: Annotated[
-        bool,
-        typer.Option(
-            "--raw-cells", help="Write text to .csv as it is, also where a spreadsheet would run it as a formula."
-        ),
-    ] = False,
+    raw_cells: RawCells = False,
     report: Annotated[Path | None, unset("HTML report to write.")] = None,
     save: Annotated[Path | None, unset("Clustering file to write, to assign further rows.")] = None,
     max_clusters: MaxClusters = None,
     min_cluster_size: Annotated[int | None, unset("Smallest number of rows in a cluster.")] = None,
     restarts: Annotated[int | None, unset("k-means++ initialisations per number of clusters.")] = None,
-    confidence: Annotated[float | None, unset("Confidence threshold below which rows are marked as unsure.")] = None,
+    confidence: Confidence = None,
     label: Label = None,
     missing: Missing = "error",
     skip_broken: SkipBroken = False,
@@ -207,6 +205,46 @@ def cluster(
         )
         command = resume_command(["metaclust"], resume)
         facts = cluster_folder(trained, data, out, {"engine": engine, "force": force, **sharded}, command)
+    show(facts, as_json)
+
+
+@app.command(epilog=example("metaclust assign tickets.clustering more.csv --out more-clusters.csv"))
+def assign(
+    clustering: Annotated[Path, typer.Argument(help="Clustering file written by `metaclust cluster --save`.")],
+    data: DataPath,
+    out: Annotated[Path | None, unset("Table of clusters to write: .csv, .jsonl or .parquet.")] = None,
+    raw_cells: RawCells = False,
+    report: Annotated[Path | None, unset("HTML report to write.")] = None,
+    save: Annotated[Path | None, unset("Clustering file to write, of these rows.")] = None,
+    confidence: Confidence = None,
+    label: Label = None,
+    missing: Missing = "error",
+    skip_broken: SkipBroken = False,
+    max_bytes: MaxBytes = None,
+    embedding_model: EmbeddingModel = None,
+    device: Device = "auto",
+    force: Force = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Assign further rows to the clusters of an earlier `metaclust cluster --save`, without clustering again.
+
+    A low confidence says that a row may belong to none of them.
+    """
+    from metaclust.cli.commands import Outputs, assign_data
+
+    reading = {"label": label, "missing": missing, "on_error": "skip" if skip_broken else None, "max_bytes": max_bytes}
+    outputs = Outputs(out, report, save, force, raw_cells)
+    facts = assign_data(
+        clustering,
+        data,
+        reading,
+        outputs,
+        confidence=confidence,
+        device=device,
+        embedding_model=embedding_model,
+        progress=not quiet,
+    )
     show(facts, as_json)
 
 

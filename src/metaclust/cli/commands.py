@@ -6,7 +6,7 @@ import shutil
 import time
 from collections.abc import Mapping
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
@@ -211,14 +211,52 @@ def cluster_data(model: TrainedModel, data: Path, reading: Mapping[str, Any], ou
         facts: dict[str, Any] = {"clusters": result.n_clusters}
         if result.k_probabilities:
             facts["90% interval"] = "{} to {}".format(*result.k_interval())
-        facts |= {
-            "rows": len(result),
-            "sizes": result.sizes.tolist(),
-            "unsure rows": int(result.unsure.sum()),
-        }
-        if result.categories is not None:
-            facts |= result.scores()
-        return facts | outputs.write(result)
+        return facts | facts_of_rows(result) | outputs.write(result)
+
+
+def facts_of_rows(result: Clustering) -> dict[str, Any]:
+    """Return what is printed of the rows of a clustering."""
+    facts: dict[str, Any] = {
+        "rows": len(result),
+        "sizes": result.sizes.tolist(),
+        "unsure rows": int(result.unsure.sum()),
+    }
+    return facts if result.categories is None else facts | result.scores()
+
+
+def assign_data(
+    clustering: Path,
+    data: Path,
+    reading: Mapping[str, Any],
+    outputs: Outputs,
+    *,
+    confidence: float | None,
+    device: str,
+    embedding_model: str | None,
+    progress: bool,
+) -> dict[str, Any]:
+    """Assign the rows of a file or a folder of images to the clusters of a file, and write the outputs."""
+    if confidence is not None and not 0 <= confidence <= 1:
+        raise ValueError(f"--confidence {confidence}: it must be from 0 to 1")
+    outputs.check(data, clustering)
+    with writing(*outputs.paths):
+        outputs.check(data, clustering)
+        loaded = Clustering.load(clustering, device)
+        model = loaded.model
+        if model is None:
+            raise ValueError(
+                f"{clustering} was saved without its model, which encodes the rows: cluster and save again"
+            )
+        model.set_params(progress=progress)
+        if embedding_model is not None:
+            model.use_embedding_model(embedding_model, str(clustering))
+        rows = read(data, {**reading, "like": model.preparation_}, progress)
+        outputs.check_space(len(rows), model.model_.config.representation, clustering)
+        result = loaded.assign(rows)
+        if confidence is not None:
+            result = replace(result, threshold=confidence)
+        used = int(np.count_nonzero(result.sizes))
+        return {"clusters": f"{used} of {result.n_clusters}"} | facts_of_rows(result) | outputs.write(result)
 
 
 def cluster_folder(

@@ -40,6 +40,13 @@ DataPath = Annotated[
 ]
 ModelPath = Annotated[Path, typer.Argument(help="Model file written by `metaclust train`.")]
 Label = Annotated[str | None, unset("Column or array of the known categories; by default one named label or category.")]
+Confidence = Annotated[float | None, unset("Confidence threshold below which rows are marked as unsure.")]
+RawCells = Annotated[
+    bool,
+    typer.Option(
+        "--raw-cells", help="Write text to .csv as it is, also where a spreadsheet would run it as a formula."
+    ),
+]
 Missing = Annotated[str, typer.Option(help="How to treat rows with missing values: error, drop or mean (numbers).")]
 SkipBroken = Annotated[bool, typer.Option("--skip-broken", help="Skip images that cannot be read.")]
 EmbeddingModel = Annotated[str | None, unset("Folder or name of a sentence-transformers model.")]

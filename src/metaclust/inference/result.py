@@ -52,7 +52,7 @@ class Clustering:
     Attributes
     ----------
     labels : ndarray of shape (rows,)
-        The most probable cluster of each row.
+        The most probable cluster of each row; read-only.
     confidence : ndarray of shape (rows,)
         The probability that this is the right cluster, calibrated on categories that the encoder had not seen; where
         the bound selected, the probability of the cluster under the mixture.
@@ -104,6 +104,11 @@ class Clustering:
         check_finite(self.representations, name)
         check_labels(self.labels, self.n_clusters, name)
         check_probabilities(self.confidence, name)
+        # What is derived from them would no longer fit, were they changed in place.
+        for field_name in ("labels", "confidence"):
+            fixed = getattr(self, field_name).view()
+            fixed.flags.writeable = False
+            object.__setattr__(self, field_name, fixed)
 
     @property
     def n_clusters(self) -> int:

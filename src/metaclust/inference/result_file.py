@@ -39,7 +39,9 @@ LARGEST_MEAN, LARGEST_PRECISION = 1e38, 1e100
 
 def save_clustering(clustering: Clustering, path: str | os.PathLike[str]) -> None:
     """Write a clustering, but not the rows themselves, to a file."""
-    tensors = {name: torch.from_numpy(getattr(clustering, name)) for name in ARRAYS}
+    arrays = {name: getattr(clustering, name) for name in ARRAYS}
+    # Torch takes no array that is read-only, as labels are.
+    tensors = {name: torch.from_numpy(a if a.flags.writeable else a.copy()) for name, a in arrays.items()}
     tensors |= {name: torch.from_numpy(value) for name, value in asdict(clustering.components).items()}
     header: dict[str, Any] = {
         "kind": "clustering",
