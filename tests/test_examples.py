@@ -137,7 +137,7 @@ def test_commands_parse(page):
 
 def test_the_readme_shows_every_main_command():
     shown = {parse(arguments)[0] for arguments in commands("README.md")}
-    assert shown >= {"demo", "train", "cluster", "evaluate", "data list", "data show", "experiment"}
+    assert shown >= {"demo", "train", "cluster", "assign", "evaluate", "data list", "data show", "experiment"}
 
 
 def test_unknown_options_do_not_parse():
