@@ -9,6 +9,7 @@ from pathlib import Path
 
 from benchmarks import (
     busy,
+    default_fit,
     end_to_end,
     engines,
     images,
@@ -34,6 +35,7 @@ MEASURED = {
     "soak": soak.rows,
     "busy": busy.rows,
     "predict": predict.rows,
+    "default_fit": default_fit.rows,
 }
 PRINTED: dict[str, Callable[[], None]] = {"tables": tables.main, "images": images.main}
 

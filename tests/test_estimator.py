@@ -237,7 +237,9 @@ def test_predict_proba_transform_and_score_are_those_of_the_clustering(trained):
 
 @pytest.mark.filterwarnings("ignore:all 10 clusters are in use")
 def test_fit_predict_and_fit_transform_are_fit_and_then_the_other(quick):
-    assert np.array_equal(MetaClusterer(**QUICK).fit_predict(X, Y), quick.predict(X))
+    found = quick.predict(X)
+    assert np.array_equal(MetaClusterer(**QUICK).fit_predict(X, Y), found)
+    assert found.flags.writeable
     assert np.array_equal(MetaClusterer(**QUICK).fit_transform(X, Y), quick.transform(X))
 
 

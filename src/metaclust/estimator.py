@@ -281,7 +281,7 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
     def predict(self, X: Any) -> NDArray[np.int64]:  # noqa: N803
         """Return the cluster of each row, numbered by size. The rows are clustered together: each depends on all."""
-        return self.cluster(X).labels
+        return self.cluster(X).labels.copy()
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:  # noqa: N803
         """Return (rows, clusters), the probability of each cluster. The rows are clustered together."""
@@ -339,10 +339,10 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         with refusing(path, "a MetaClusterer"):
             estimator = cls.of(model, description, device)
         if embedding_model is not None:
-            estimator.use_embedding_model(embedding_model, str(path))
+            estimator._use_embedding_model(embedding_model, str(path))
         return estimator
 
-    def use_embedding_model(self, model: str | os.PathLike[str], name: str = "the model") -> None:
+    def _use_embedding_model(self, model: str | os.PathLike[str], name: str = "the model") -> None:
         """Take the embedding model from another place; ``name`` is what a message calls this model."""
         if not isinstance(self.preparation_, EmbeddingPreparation):
             raise ValueError(f"embedding_model={str(model)!r}: {name} has no sentence embeddings; omit it")

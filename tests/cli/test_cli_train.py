@@ -140,13 +140,14 @@ def test_assign_gives_the_clusters_of_python_to_further_rows(trained, tmp_path):
     assert code == 0
     assert frame["cluster"].to_list() == expected.labels.tolist()
     assert frame["confidence"].to_list() == pytest.approx(expected.confidence.tolist())
-    used = len(set(expected.labels.tolist()))
+    scores = {name: value for name, value in expected.scores().items() if name != "k_error"}
     assert facts == {
-        "clusters": f"{used} of {expected.n_clusters}",
+        "clusters": expected.n_clusters,
+        "clusters with rows": len(set(expected.labels.tolist())),
         "rows": len(rows),
         "sizes": expected.sizes.tolist(),
         "unsure rows": int(expected.unsure.sum()),
-        **expected.scores(),
+        **scores,
         "table": str(table),
     }
 
@@ -166,7 +167,7 @@ def test_assign_says_what_is_wrong(numbers, tmp_path):
     clustering = tmp_path / "new.clustering"
     assert run("cluster", numbers.model, numbers.new, "--save", clustering).code == 0
     for options, message in (
-        (("--confidence", 2), "--confidence 2.0: it must be from 0 to 1"),
+        (("--confidence", 2), "--confidence 2.0: it must be at least 0 and at most 1"),
         (
             ("--embedding-model", "x"),
             "embedding_model='x': " + str(clustering) + " has no sentence embeddings; omit it",

@@ -109,6 +109,23 @@ def test_silhouettes_are_by_distances_to_means(seed, clusters):
         assert found["silhouette of the worst"] == pytest.approx(min(of_clusters), abs=1e-5)
 
 
+@pytest.mark.parametrize("width", [1e-2, 1e-3, 1e-4])
+def test_silhouettes_of_narrow_clusters_beside_far_ones_are_exact_enough(width):
+    rng = np.random.default_rng(0)
+    category = np.repeat(np.arange(10), 20)
+    z = 3 * rng.normal(size=(10, 8))[category] + width * rng.normal(size=(200, 8))
+    labels = 2 * category + np.tile([0, 1], 100)
+    expected = direct_silhouettes(z, labels)
+    found = shape_of(z - z.mean(0), labels)
+    assert found["silhouette"] == pytest.approx(expected.mean(), abs=1e-2)
+    assert found["low silhouette"] == pytest.approx(np.quantile(expected, 0.1), abs=1e-2)
+
+
+def test_rows_that_differ_by_rounding_alone_have_no_long_axis():
+    z = np.full((200, 16), 0.1)
+    assert shape_of(z - z.mean(0), np.zeros(200, np.int64))["largest first axis"] < 0.1
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_agreements_are_the_adjusted_rand_indices_of_scikit_learn(seed):
     rng = np.random.default_rng(seed)

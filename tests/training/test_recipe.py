@@ -255,6 +255,22 @@ def test_made_rows_have_the_mean_and_the_spread_of_their_category():
     assert len(np.unique(made, axis=0)) == len(made)
 
 
+@pytest.mark.parametrize("asked", [None, 5.0])
+def test_candidates_are_trained_through_with_the_rows_that_were_asked_for(asked, monkeypatch):
+    seen = set()
+
+    def watched(model, *arguments):
+        seen.add(model.config.effective_rows)
+        return real(model, *arguments)
+
+    real = losses.expected_indices
+    monkeypatch.setattr(losses, "expected_indices", watched)
+    settings = {**SMALL, "pretrain_steps": 2, "steps": 1, "choose": "bound", "effective_rows": asked}
+    model = MetaClusterer(**settings, encoder="residual").fit(*directions(12, 20, 0))
+    assert seen == {asked}
+    assert model.model_.config.effective_rows == asked
+
+
 def test_the_encoder_of_a_fold_has_not_seen_the_rows_it_is_judged_by(monkeypatch):
     x, y = directions(12, 20, 0)
     trained = []

@@ -88,7 +88,8 @@ def train(
         int | None, unset("Steps of prototypical pretraining; by default chosen for the encoder.")
     ] = None,
     steps: Annotated[
-        int | None, unset("Training steps on the continuous ARI; by default chosen for the encoder.")
+        int | None,
+        unset("Training steps on the continuous ARI (residual: of candidates); by default chosen for the encoder."),
     ] = None,
     seed: Seed = None,
     device: Device = "auto",

@@ -30,7 +30,15 @@ from metaclust.training.plan import TRAINED_CLUSTERS
 
 TABLE_BYTES = 30
 """Bytes of a row of a table, about: its id, cluster and confidence."""
-RUN_FILES = ("checkpoint.safetensors", "metrics.jsonl", "compare-residual-60", "compare-residual", "fold-0")
+RUN_FILES = (
+    "checkpoint.safetensors",
+    "metrics.jsonl",
+    "compare-residual-60",
+    "compare-residual",
+    "fold-0",
+    "tune-0",
+    "tune",
+)
 """What a training run writes first, in this version or an earlier one."""
 
 
@@ -237,7 +245,7 @@ def assign_data(
 ) -> dict[str, Any]:
     """Assign the rows of a file or a folder of images to the clusters of a file, and write the outputs."""
     if confidence is not None and not 0 <= confidence <= 1:
-        raise ValueError(f"--confidence {confidence}: it must be from 0 to 1")
+        raise ValueError(f"--confidence {confidence}: it must be at least 0 and at most 1")
     outputs.check(data, clustering)
     with writing(*outputs.paths):
         outputs.check(data, clustering)
@@ -249,14 +257,17 @@ def assign_data(
             )
         model.set_params(progress=progress)
         if embedding_model is not None:
-            model.use_embedding_model(embedding_model, str(clustering))
+            model._use_embedding_model(embedding_model, str(clustering))
         rows = read(data, {**reading, "like": model.preparation_}, progress)
         outputs.check_space(len(rows), model.model_.config.representation, clustering)
         result = loaded.assign(rows)
         if confidence is not None:
             result = replace(result, threshold=confidence)
-        used = int(np.count_nonzero(result.sizes))
-        return {"clusters": f"{used} of {result.n_clusters}"} | facts_of_rows(result) | outputs.write(result)
+        facts = {"clusters": result.n_clusters, "clusters with rows": int(np.count_nonzero(result.sizes))}
+        facts |= facts_of_rows(result)
+        # How many clusters there are was not asked here.
+        facts.pop("k_error", None)
+        return facts | outputs.write(result)
 
 
 def cluster_folder(

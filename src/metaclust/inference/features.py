@@ -226,9 +226,10 @@ def silhouettes(groups: Groups, squared: Reals) -> Floats:
     """Return the silhouette of each sorted row by the distances to centres, its own without itself."""
     if len(groups.size) == 1:
         return np.zeros(len(squared))
-    apart = np.square(groups.rows).sum(1)[:, None] + np.square(groups.centre).sum(1) - 2 * groups.rows @ groups.centre.T
+    apart = np.square(groups.centre).sum(1) - 2 * groups.rows @ groups.centre.T
     apart[np.arange(len(apart)), groups.labels] = np.inf
-    other = np.sqrt(np.maximum(apart.min(1), 0))
+    # The product says which centre is the nearest, but is not exact where distances are small.
+    other = np.sqrt(np.square(groups.rows - groups.centre[apart.argmin(1)]).sum(1))
     size = groups.size[groups.labels]
     own = np.sqrt(squared) * size / np.maximum(size - 1, 1)
     highest = np.maximum(other, own)
@@ -291,7 +292,8 @@ def principal_axes(groups: Groups, rest: Reals) -> Reals:
     for _ in range(POWER_ROUNDS):
         along = np.einsum("ij,ij->i", rest, axes[groups.labels])
         axes = np.add.reduceat(rest * along[:, None], groups.start)
-        axes /= np.sqrt(np.square(axes).sum(1))[:, None] + LEAST
+        length = np.sqrt(np.square(axes, dtype=np.float64).sum(1)) + 1e-300
+        axes = (axes / length[:, None]).astype(rest.dtype)
     found: Reals = np.einsum("ij,ij->i", rest, axes[groups.labels])
     return found
 

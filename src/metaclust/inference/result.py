@@ -104,7 +104,7 @@ class Clustering:
         check_finite(self.representations, name)
         check_labels(self.labels, self.n_clusters, name)
         check_probabilities(self.confidence, name)
-        # What is derived from them would no longer fit, were they changed in place.
+        # Sizes, scores and files are derived from them, and would no longer fit were they changed by mistake.
         for field_name in ("labels", "confidence"):
             fixed = getattr(self, field_name).view()
             fixed.flags.writeable = False

@@ -76,7 +76,7 @@ def expected_indices(
     """Return the expected continuous ARI of each task, over what several starts end in.
 
     k-means++ seeds are drawn at numbers of clusters around the true one. Each end is the answer with the probability
-    that the softmax of the bounds gives it, in which a row counts as little as when candidates are compared.
+    that the softmax of the bounds gives it, which are scaled as if a category had at most ``effective_rows`` rows.
     """
     rows = limited(batch.pad(encoded), limit)
     true = batch.y.amax(-1) + 1

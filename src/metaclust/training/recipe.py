@@ -46,7 +46,7 @@ RESIDUAL_DECAY = 0.01
 FURTHER, FURTHER_RATE = 0.4, 0.5
 """Steps with the held-out categories, too, as a share of those of the pretraining; and their share of its learning
 rate."""
-COMPARED_STEPS = (60, 200)
+ENCODER_STEPS = (60, 200)
 """Steps of pretraining after which encoders are compared; after the larger number where the smaller shows no
 :data:`CLEAR` difference in the ARI."""
 CLEAR = 0.1
@@ -329,8 +329,10 @@ def residual_config(recipe: Recipe, x: Tensor | SparseRows) -> ModelConfig:
     """Return the model with a residual encoder; rows of unit length are embeddings, and taken by their direction."""
     config = recipe.model
     width = min(config.input_shape[0], recipe.representation or RESIDUAL_WIDTH, len(x) - 1)
-    dropout = RESIDUAL_DROPOUT if recipe.dropout is None else recipe.dropout
-    return replace(config, encoder="residual", unit=of_unit_length(x), representation=width, dropout=dropout)
+    changes: dict[str, Any] = {"dropout": RESIDUAL_DROPOUT if recipe.dropout is None else recipe.dropout}
+    if recipe.effective_rows != "auto":
+        changes["effective_rows"] = recipe.effective_rows
+    return replace(config, encoder="residual", unit=of_unit_length(x), representation=width, **changes)
 
 
 def learn_to_select(model: ClusteringModel, parts: list[Unseen], recipe: Recipe, decide: Callable[[str], None]) -> None:
@@ -432,7 +434,7 @@ def choose_encoder(recipe: Recipe, decide: Callable[[str], None]) -> str:
         lengths = "unit length, as embeddings have" if chosen == "residual" else "different lengths"
         decide(f"The encoder is {chosen!r}: there are no categories to compare by, and rows have {lengths}.")
         return chosen
-    for steps in COMPARED_STEPS:
+    for steps in ENCODER_STEPS:
         agreed = compared_encoders(recipe, steps)
         if abs(agreed[0] - agreed[1]) > CLEAR or steps >= recipe.training_for("network").pretrain_steps:
             break

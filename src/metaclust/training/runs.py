@@ -132,7 +132,7 @@ class RunFolder:
         if changed:
             raise CheckpointError(
                 f"{self.checkpoint} belongs to a run with other settings ({schema.some(changed)}): resume with the "
-                "same settings, or train into another folder"
+                "same settings and the same version, or train into another folder"
             )
         with refusing(self.checkpoint, "a run"):
             state = run_from(header["run"])
