@@ -20,7 +20,7 @@ from metaclust.model.checkpoint import load_model, save_model
 from metaclust.model.clustering_model import ClusteringModel
 from metaclust.model.config import ModelConfig
 from metaclust.model.encoders.residual import ResidualEncoder
-from metaclust.training import prior, recipe
+from metaclust.training import losses, prior, recipe
 from metaclust.training.episodes import TaskSampler
 
 WIDTH = 12
