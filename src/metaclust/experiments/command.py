@@ -101,10 +101,11 @@ def command_of(name: str, records: Sequence[Record], dataset: str, budget: Budge
     splits = 1 + max(record["split"] for record in records)
     commits = sorted({str(record["commit"]) for record in records})
     paper = PROTOCOLS[dataset].paper
+    about = f"{budget.name}: {budget.test_tasks} piles a split" if name == "worth" else str(budget)
     stands = f" ({dataset} is, or stands in for, the paper's {paper})" if paper else ""
     return (
         f"    metaclust experiment {name} --dataset {dataset} --splits {splits} --budget {budget.name}\n\n"
-        f"{len(records)} lines in {name}.jsonl, commit {', '.join(commits)}{stands}. Budget {budget}."
+        f"{len(records)} lines in {name}.jsonl, commit {', '.join(commits)}{stands}. Budget {about}."
     )
 
 
