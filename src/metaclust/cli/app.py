@@ -32,6 +32,7 @@ from metaclust.cli.options import (
     comma_separated,
     example,
     number_or_auto,
+    reading_options,
     refuse,
     resume_command,
     show,
@@ -194,9 +195,9 @@ def cluster(
     }
     if engine is None:
         refuse(sharded, "applies to shards only: add --engine, or omit it")
-        reading = {"label": label, "missing": missing, "on_error": "skip" if skip_broken else None}
+        reading = reading_options(label, missing, skip_broken, max_bytes)
         outputs = Outputs(out, report, save, force, raw_cells)
-        facts = cluster_data(trained, data, reading | {"max_bytes": max_bytes}, outputs)
+        facts = cluster_data(trained, data, reading, outputs)
     else:
         others = {"report": report, "save": save, "confidence": confidence, "label": label, "skip_broken": skip_broken}
         others |= {"max_bytes": max_bytes, "raw_cells": raw_cells}
@@ -234,7 +235,7 @@ def assign(
     """
     from metaclust.cli.commands import Outputs, assign_data
 
-    reading = {"label": label, "missing": missing, "on_error": "skip" if skip_broken else None, "max_bytes": max_bytes}
+    reading = reading_options(label, missing, skip_broken, max_bytes)
     outputs = Outputs(out, report, save, force, raw_cells)
     facts = assign_data(
         clustering,
@@ -272,7 +273,7 @@ def evaluate(
 
     limit = number_or_auto(max_clusters)
     trained = TrainedModel(model, {"seed": seed, "progress": not quiet}, limit, device, embedding_model)
-    reading = {"label": label, "missing": missing, "on_error": "skip" if skip_broken else None, "max_bytes": max_bytes}
+    reading = reading_options(label, missing, skip_broken, max_bytes)
     show(evaluate_model(trained, data, reading, tasks), as_json)
 
 

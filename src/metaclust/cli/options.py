@@ -98,6 +98,11 @@ def example(*commands: str) -> str:
     return "\n".join(["\b", "Example:" if len(commands) == 1 else "Examples:", *(f"  {one}" for one in commands)])
 
 
+def reading_options(label: str | None, missing: str, skip_broken: bool, max_bytes: int | None) -> dict[str, Any]:
+    """Return how data that a trained model is given are read, as arguments of ``read_data``."""
+    return {"label": label, "missing": missing, "on_error": "skip" if skip_broken else None, "max_bytes": max_bytes}
+
+
 def refuse(options: dict[str, Any], why: str) -> None:
     """Raise an error for the first of the options that was given."""
     for name, value in options.items():

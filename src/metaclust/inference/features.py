@@ -31,7 +31,7 @@ SPLIT_ROWS = 6
 """The fewest rows of a cluster that may resemble two."""
 POWER_ROUNDS = 6
 LEAST = 1e-30
-"""Added to a divisor that may be zero."""
+"""The smallest divisor, where it may be zero."""
 STEP = 1.5
 """The ratio of the numbers of clusters at which the change of features is known."""
 FEWEST_ROWS = 3
