@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+
 import torch
 
 from metaclust._util.distributed import current
@@ -34,3 +38,23 @@ def choose_device(device: str | torch.device = "auto") -> torch.device:
     if missing:
         raise ValueError(f"device={str(device)!r} is not available on this machine: choose 'auto' or 'cpu'")
     return chosen
+
+
+@cache
+def fast_bfloat16(kind: str) -> bool:
+    """Return whether devices of a kind multiply matrices faster in bfloat16 than in single precision.
+
+    A CPU does where it has instructions for that; others emulate them.
+    """
+    if kind == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    # torch has no public name for the question.
+    names = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
+    return kind == "cpu" and any(getattr(torch.cpu, name, bool)() for name in names)
+
+
+@contextmanager
+def mixed_precision(device: torch.device, enabled: bool = True) -> Iterator[None]:
+    """Multiply matrices in bfloat16 within the context, where that is faster; weights and sums stay as they are."""
+    with torch.autocast(device.type, torch.bfloat16, enabled=enabled and fast_bfloat16(device.type)):
+        yield

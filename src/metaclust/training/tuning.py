@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from metaclust._util.devices import mixed_precision
 from metaclust.data.preparation.embeddings import SentenceEmbedder
 from metaclust.data.preparation.model_folder import load_sentence_transformer
 from metaclust.data.preparation.tuned import TunedWeights
@@ -78,7 +79,8 @@ class SentenceEncoder(nn.Module):
         x = x[:, : max(1, int((x >= 0).sum(1).max()))]
         present = x >= 0
         features = {"input_ids": x.where(present, self.padding).long(), "attention_mask": present.long()}
-        found: Tensor = self.transformer(features)["sentence_embedding"]
+        with mixed_precision(x.device, self.training):
+            found: Tensor = self.transformer(features)["sentence_embedding"]
         return found.float()
 
     def changed(self) -> dict[str, Tensor]:
