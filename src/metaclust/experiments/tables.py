@@ -245,7 +245,7 @@ def worth(records: Sequence[Record], dataset: str) -> ResultsTable:
     numbers = [{"test": test, **facts(records, test), "splits": len(records)} for test in TESTS]
     forms = {"ours": ".3f", "proto": ".3f", "difference": "", "p": ".2g", "time": ".2f", "splits": "d"}
     rows = [[TESTS[one["test"]], *formatted(one, forms)] for one in numbers]
-    header = ["test", "ours", "Proto", "ours - Proto", "p", "time of Proto / ours", "splits"]
+    header = ["test", "ours", "Proto", "ours - Proto", "p", "CPU time of Proto / ours", "splits"]
     note = (
         "Test ARI of unseen categories, no number given; the difference with its standard error over splits; p: of a "
         "paired t-test over all tasks."

@@ -224,15 +224,21 @@ def setting(words: str) -> tuple[str, Any]:
         raise argparse.ArgumentTypeError(f"{words}: write JSON after the =, as in {name}=300") from None
 
 
-def run_or_table(description: str | None, validate: str) -> tuple[argparse.ArgumentParser, argparse.ArgumentParser]:
-    """Return a parser with the commands run and table, and that of run alone, with the options of both scripts."""
+def run_or_table(
+    description: str | None, validate: str | None = None
+) -> tuple[argparse.ArgumentParser, argparse.ArgumentParser]:
+    """Return a parser with the commands run and table, and that of run alone, with the options of all scripts.
+
+    ``validate`` is the help of the option of that name; without it there is none.
+    """
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     running = commands.add_parser("run", help="run the trials that are missing")
     running.add_argument(
         "--set", type=setting, nargs="+", default=[], metavar="NAME=JSON", help="settings of MetaClusterer"
     )
-    running.add_argument("--validate", action="store_true", help=validate)
+    if validate is not None:
+        running.add_argument("--validate", action="store_true", help=validate)
     running.add_argument("--threads", type=int, help="number of threads")
     running.add_argument("--out", type=Path, required=True)
     commands.add_parser("table", help="print the table").add_argument("paths", type=Path, nargs="+")

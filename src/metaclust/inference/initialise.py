@@ -100,6 +100,18 @@ class TreeCuts:
         return [Initial(labels) for labels in chosen]
 
 
+@dataclass(frozen=True)
+class BestCut:
+    """The cut of two trees with the highest expected ARI alone: one learned start, for any number of clusters."""
+
+    network: SelectorNetwork
+
+    def __call__(
+        self, model: ClusteringModel, sample: Sample, numbers: Sequence[int], generator: np.random.Generator
+    ) -> list[Initial]:
+        return TreeCuts(self.network)(model, sample, numbers, generator)[:1]
+
+
 def without_small(z: Floats, labels: Labels) -> Labels:
     """Let the rows of very small clusters join the nearest other one, if there are many rows."""
     size = np.bincount(labels)
