@@ -19,6 +19,7 @@ from scipy.special import softmax
 from metaclust.inference.confidence import cluster_facts, right_rows, row_features
 from metaclust.inference.features import adjusted_rand_indices, describe, evidence_of, merge_probabilities
 from metaclust.inference.initialise import candidate_numbers, ward_labels
+from metaclust.inference.known import Catalogue, known_features
 from metaclust.inference.numbers import NumberExample, fit_numbers
 from metaclust.inference.pipeline import learned_pipeline
 from metaclust.inference.select import LearnedSelector, probability_of_one, with_single_cluster
@@ -28,12 +29,13 @@ from metaclust.inference.train_selector import (
     MergeExample,
     RowExample,
     fit_confidence,
+    fit_judge,
     fit_merges,
     fit_scores,
 )
 from metaclust.mixture.components import Components
 from metaclust.model.clustering_model import ClusteringModel
-from metaclust.model.selector import FEATURES, TREES, SelectorNetwork
+from metaclust.model.selector import FEATURES, TREES, FeatureNetwork, SelectorNetwork
 
 FOLDS = 3
 """Parts of the tasks, where all have the same categories."""
@@ -76,6 +78,8 @@ WRONG_NUMBER, FARTHEST_OFF = 0.1, 1.5
 """What a number of clusters that is wrong by a factor of e costs, in units of the ARI; it counts up to the second."""
 COMPARED_TASKS, COMPARED_ROWS = 30, 2000
 """Small tasks by which representations are compared, and the most rows of all categories at once."""
+WITH_EARLIER = 0.5
+"""The share of tasks in which some of the unseen categories are known by other rows."""
 FURTHER_ROWS = 60
 """Rows of a task that are assigned to clusters found without them: some of its categories, some of others."""
 
@@ -96,6 +100,8 @@ class Unseen:
     model: ClusteringModel
     known: NDArray[np.int64] = field(default_factory=NONE.copy)
     """Categories that the model was trained on, by other rows."""
+    catalogue: Catalogue | None = None
+    """What the model knows of these by the rows that it was trained on, in the order of ``known``."""
 
     @cached_property
     def new(self) -> Unseen:
@@ -169,6 +175,10 @@ class Pile:
     further: NDArray[np.float64]
     """Other rows, some of them of other categories."""
     further_y: NDArray[np.int64]
+    index: NDArray[np.int64]
+    """Which rows of the part these are."""
+    altered: bool = False
+    """Whether they were altered, so that they no longer fit what the model knows."""
 
 
 def learn_selector(
@@ -178,8 +188,11 @@ def learn_selector(
     seed: int = 0,
     advance: Callable[[], object] = lambda: None,
     start: SelectorNetwork | None = None,
+    judge: FeatureNetwork | None = None,
 ) -> SelectorNetwork:
     """Train a selector on tasks of unseen categories, calling ``advance`` after each task.
+
+    With ``judge``, that network is trained to recognise categories that are known already.
 
     The networks of ``start`` are trained further; by default new ones are trained. How sure the answer is, is learned
     from tasks whose scores come from a network that was trained on other tasks.
@@ -189,7 +202,7 @@ def learn_selector(
         torch.manual_seed(seed)
         network = SelectorNetwork() if start is None else copy.deepcopy(start).cpu()
     piles = [drawn_pile(parts[number % len(parts)], seed, number) for number in range(tasks)]
-    merge_steps, score_steps, confidence_steps = (round(steps * min(1, tasks / MANY_TASKS)) for steps in STEPS)
+    merge_steps, score_steps, row_steps = (round(steps * min(1, tasks / MANY_TASKS)) for steps in STEPS)
     fit_merges(network.merges, [merges_of(pile) for pile in piles], steps=merge_steps, seed=seed, fresh=fresh)
     compared = []
     for number, pile in enumerate(piles):
@@ -200,20 +213,25 @@ def learn_selector(
     every = [one.example for one in compared]
     numbers: list[NumberExample] = []
     rows: list[RowExample] = []
+    recognised: list[RowExample] = []
     for part in np.unique(fold):
         others = [one.example for one, at in zip(compared, fold, strict=True) if at != part]
-        judge = copy.deepcopy(network)
-        fit_scores(judge.scores, others or every, steps=score_steps, seed=seed, fresh=fresh)
+        scorer = copy.deepcopy(network)
+        fit_scores(scorer.scores, others or every, steps=score_steps, seed=seed, fresh=fresh)
         own = [(pile, one) for pile, one, at in zip(piles, compared, fold, strict=True) if at == part]
         for pile, one in own:
-            scores = one.scores(judge)
-            chosen = LearnedSelector(judge).choose(one.candidates, scores)
+            scores = one.scores(scorer)
+            chosen = LearnedSelector(scorer).choose(one.candidates, scores)
             expected = float(one.example.features[chosen, EXPECTED_ARI].mean())
             numbers.append(NumberExample(scores, one.clusters, one.true, expected))
             rows += judged_rows(network, pile, one, scores, chosen)
+            if judge is not None:
+                recognised += recognised_rows(pile, one.candidates[chosen].labels, seed)
     fit_scores(network.scores, every, steps=score_steps, seed=seed, fresh=fresh)
     network.number.copy_(torch.tensor(fit_numbers(numbers).values))
-    fit_confidence(network.confidence, rows, steps=confidence_steps, seed=seed, fresh=fresh)
+    fit_confidence(network.confidence, rows, steps=row_steps, seed=seed, fresh=fresh)
+    if judge is not None and recognised:
+        fit_judge(judge, recognised, steps=row_steps, seed=seed)
     return network.eval()
 
 
@@ -228,10 +246,11 @@ def drawn_pile(part: Unseen, seed: int, number: int) -> Pile:
     # As many rows of other categories as of those of the task, where there are enough.
     few = np.concatenate([np.flatnonzero(own)[: FURTHER_ROWS // 2], np.flatnonzero(~own)[: FURTHER_ROWS // 2]])
     further, further_y = part.z[place[few]] - sample.mean, part.y[place[few]]
-    if generator.random() < OTHER:
+    altered = generator.random() < OTHER
+    if altered:
         sample = Sample(other_task(sample.z, np.where(y < 0, -1 - np.arange(len(y)), y), generator), sample.mean)
         further, further_y = further[:0], further_y[:0]
-    return Pile(part, sample, y, further, further_y)
+    return Pile(part, sample, y, further, further_y, index, altered)
 
 
 def draw_task(
@@ -404,6 +423,36 @@ def judged_rows(
         features = row_features(further, facts, evidence.expected, True)
         found.append(RowExample(features, (matched[further.labels] == pile.further_y).astype(np.float64)))
     return found
+
+
+def recognised_rows(pile: Pile, labels: NDArray[np.int64], seed: int) -> list[RowExample]:
+    """Return the rows of a task in the clusters that were selected, of a known category or not.
+
+    Known are the categories that the model was trained on; in some tasks also some that it was not trained on, by other
+    rows than these, as clusters of an earlier pile are known.
+    """
+    part = pile.part
+    if pile.altered or part.catalogue is None:
+        return []
+    generator = np.random.default_rng([seed, 0x0CA7, int(pile.index[0]), len(pile.index)])
+    catalogue, categories = part.catalogue, part.known
+    z = pile.sample.z + pile.sample.mean
+    if generator.random() < WITH_EARLIER:
+        rest = np.setdiff1d(np.arange(len(part.y)), pile.index)
+        rest = generator.permutation(rest[~np.isin(part.y[rest], part.known)])
+        earlier = np.unique(part.y[rest])
+        earlier = generator.permutation(earlier)[: round(generator.random() * len(earlier))]
+        if len(earlier):
+            rows = [rest[part.y[rest] == category] for category in earlier]
+            few = [each[: int(np.exp(generator.uniform(0, np.log(len(each) + 1))))] for each in rows]
+            index = np.repeat(np.arange(len(earlier)), [len(each) for each in few])
+            added = Catalogue.of(part.z[np.concatenate(few)], index, len(earlier), trained=False)
+            if generator.random() < 0.5:
+                catalogue, categories = catalogue + added, np.concatenate([categories, earlier])
+            else:
+                catalogue, categories = added, earlier
+    features, nearest = known_features(z, labels, catalogue, part.model.expected_variance)
+    return [RowExample(features, (categories[nearest] == pile.y).astype(np.float64))]
 
 
 def other_task(z: NDArray[np.float64], y: NDArray[np.int64], generator: np.random.Generator) -> NDArray[np.float64]:

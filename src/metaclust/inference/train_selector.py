@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from metaclust.inference.stages import Floats
+from metaclust.model.known import KNOWN_FEATURES
 from metaclust.model.selector import (
     CONFIDENCE_FEATURES,
     FEATURES,
@@ -104,6 +105,17 @@ def fit_confidence(
     right = tensor([example.right for example in examples])
     loss = odds_loss(network, features, right, weights, CONFIDENCE_FEATURES)
     return trained(network, features, loss, steps, 5e-3, seed, fresh)
+
+
+def fit_judge(
+    network: FeatureNetwork, examples: Sequence[RowExample], *, steps: int, seed: int = 0
+) -> FeatureNetwork:
+    """Train a network to predict whether a row is of the known category that is nearest to it."""
+    weights = [np.full(len(example.right), len(example.right) ** -0.5) for example in examples]
+    features = tensor([example.features for example in examples])
+    right = tensor([example.right for example in examples])
+    loss = odds_loss(network, features, right, weights, KNOWN_FEATURES)
+    return trained(network, features, loss, steps, 5e-3, seed, fresh=True)
 
 
 def odds_loss(

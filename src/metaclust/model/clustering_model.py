@@ -24,6 +24,7 @@ from metaclust.model.config import ModelConfig
 from metaclust.model.encoders import check_rows, new_encoder
 from metaclust.model.encoders.image import shifted
 from metaclust.model.held import HeldWeights
+from metaclust.model.known import KnownCategories
 from metaclust.model.selector import SelectorNetwork
 from metaclust.model.task_network import TaskNetwork
 
@@ -57,6 +58,7 @@ class ClusteringModel(nn.Module):
                 }
             )
         self.choice = SelectorNetwork() if config.choice else None
+        self.known = KnownCategories(config.known, config.representation) if config.known else None
         self.embedder: HeldWeights | None = None
 
     @property
@@ -100,6 +102,11 @@ class ClusteringModel(nn.Module):
         """Select among candidate clusterings with a learned selector, or by the bound if None."""
         self.choice = None if choice is None else choice.to(self.device)
         self.config = replace(self.config, choice=choice is not None)
+
+    def set_known(self, known: KnownCategories | None) -> None:
+        """Recognise the categories of the training in further rows, or not if None."""
+        self.known = None if known is None else known.to(self.device)
+        self.config = replace(self.config, known=0 if known is None else len(known.means))
 
     def hold_embedder(self, tensors: Mapping[str, Tensor]) -> None:
         """Keep weights of the model that embedded the texts, to save them with the model; none if there are none."""

@@ -29,6 +29,7 @@ SIZES = ("representation", "max_clusters", "steps", "hidden", "task_hidden", "fi
 SAVED: dict[str, Check] = {
     "input_shape": list_of(whole(1)),
     **{name: whole(1, MOST.get(name, LARGEST_LAYER)) for name in SIZES},
+    "known": whole(0, LARGEST_LAYER),
     **dict.fromkeys(("strided", "unit", "learn_prior", "learned_start", "choice"), flag),
     "dropout": number(0, 1),
     "shift": number(0, 0.5),
@@ -94,6 +95,8 @@ class ModelConfig:
         Whether prediction also starts from the task network's assignments, since it was trained on the continuous ARI.
     choice : bool
         Whether the model has a learned selector, see :mod:`metaclust.inference.select`.
+    known : int
+        The number of categories that it recognises in further rows, see :mod:`metaclust.inference.known`; 0 for none.
     """
 
     input_shape: tuple[int, ...]
@@ -117,6 +120,7 @@ class ModelConfig:
     effective_rows: float | None = 20.0
     learned_start: bool = False
     choice: bool = False
+    known: int = 0
 
     def __post_init__(self) -> None:
         whole = all(isinstance(size, int | np.integer) and size > 0 for size in self.input_shape)

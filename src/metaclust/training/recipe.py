@@ -22,9 +22,11 @@ from metaclust.data.preparation.tuned import TunedWeights
 from metaclust.data.sparse import SparseRows, of_unit_length
 from metaclust.inference.calibrate import CHOICE_TASKS, NONE, Unseen, calibrated_prior, learn_selector
 from metaclust.inference.initialise import ward_labels
+from metaclust.inference.known import Catalogue
 from metaclust.model.clustering_model import ClusteringModel
 from metaclust.model.config import ModelConfig
 from metaclust.model.encoders.residual import ResidualEncoder
+from metaclust.model.known import KnownCategories
 from metaclust.training.batches import Task
 from metaclust.training.config import TrainingConfig
 from metaclust.training.episodes import TaskSampler
@@ -217,7 +219,8 @@ class Fold:
         others = replace(recipe, sampler=replace(recipe.sampler, y=y))
         keep = recipe.keep(f"{name}-{self.number}")
         model, _ = train_residual(others, self.known, recipe.training_for("residual"), keep)
-        return unseen(model.eval(), recipe.sampler, self.part, self.known, self.kept)
+        catalogue = catalogued(model.eval(), others.sampler, self.known)
+        return replace(unseen(model, recipe.sampler, self.part, self.known, self.kept), catalogue=catalogue)
 
     def tuned(self, tuner: Tuner) -> Unseen:
         """Train the sentence encoder first."""
@@ -247,6 +250,9 @@ def learn_residual(
         tuned = tuner.tune(categories, np.ones(len(recipe.sampler.y), bool), recipe.keep("tune"))
         recipe = with_rows(recipe, tuner.embed(tuned, cached=True))
     model, run = train_residual(recipe, categories, training, recipe.keep())
+    if parts:
+        # Which rows are of a known category is learned with the selector.
+        model.set_known(catalogued(model.eval(), recipe.sampler, categories).kept())
     unit = " of unit length" if model.config.unit else ""
     then = f", and then for {training.steps} steps on the expected ARI of candidates" if training.steps else ""
     decide(
@@ -337,15 +343,17 @@ def residual_config(recipe: Recipe, x: Tensor | SparseRows) -> ModelConfig:
 
 def learn_to_select(model: ClusteringModel, parts: list[Unseen], recipe: Recipe, decide: Callable[[str], None]) -> None:
     """Learn the selector from unseen categories, where that is wanted and there are enough."""
-    known = sum(len(np.unique(part.new.y)) for part in parts)
+    number = sum(len(np.unique(part.new.y)) for part in parts)
     if recipe.choose == "bound" or not model.config.learn_prior:
         decide("Clusterings are selected by the evidence lower bound, as requested.")
+        model.set_known(None)
         return
-    if known < FEWEST_FOR_CHOICE:
+    if number < FEWEST_FOR_CHOICE:
         decide(
             "Clusterings are selected as learned from other data, which comes with the package: learning to select "
-            f"takes {FEWEST_FOR_CHOICE} categories that the encoder has not seen, and there are {known}."
+            f"takes {FEWEST_FOR_CHOICE} categories that the encoder has not seen, and there are {number}."
         )
+        model.set_known(None)
         return
     with counted(recipe, "learning to select", recipe.choice_tasks) as advance:
         selector = learn_selector(
@@ -353,10 +361,11 @@ def learn_to_select(model: ClusteringModel, parts: list[Unseen], recipe: Recipe,
             tasks=recipe.choice_tasks,
             seed=recipe.training.seed,
             advance=advance,
+            judge=None if model.known is None else model.known.judge,
         )
     model.set_choice(selector)
     decide(
-        f"Clusterings are selected as learned from {recipe.choice_tasks} tasks of {known} categories that the encoder "
+        f"Clusterings are selected as learned from {recipe.choice_tasks} tasks of {number} categories that the encoder "
         "had not seen."
     )
 
@@ -408,6 +417,12 @@ def unseen(
     place = np.flatnonzero(wanted)
     z = model.transform(sampler.x[torch.from_numpy(place)]).double().cpu().numpy()
     return Unseen(z, sampler.y[place], model, np.intersect1d(known, sampler.y[place]))
+
+
+def catalogued(model: ClusteringModel, sampler: TaskSampler, categories: NDArray[np.int64]) -> Catalogue:
+    """Describe categories by their rows, as a model represents them."""
+    x, y = rows_of(sampler, categories)
+    return Catalogue.of(model.transform(x).double().cpu().numpy(), np.searchsorted(categories, y), len(categories), True)
 
 
 def rows_kept_apart(y: NDArray[np.int64], generator: np.random.Generator) -> NDArray[np.bool_]:

@@ -1,0 +1,47 @@
+"""What a model keeps of the categories it was trained on, to find them again in a pile beside new ones."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from metaclust.model.selector import FeatureNetwork
+
+KNOWN_FEATURES = (
+    "distance over expected",
+    "distance to the next category",
+    "distance over its category",
+    "distance over its cluster",
+    "log rows of the category",
+    "trained on",
+    "share of the cluster",
+    "cluster over expected",
+    "cluster to the next cluster",
+    "cluster to the next category",
+    "nearest of the cluster",
+    "log rows of the cluster",
+    "variance of the cluster over expected",
+    "mean of the cluster, distance over expected",
+    "mean of all, distance over expected",
+    "log clusters",
+    "log categories",
+)
+"""Of a row, its cluster and the category that it may be of, see :mod:`metaclust.inference.known`."""
+
+
+class KnownCategories(nn.Module):
+    """The categories of the training: the mean of each, its rows, and the mean squared distance of these.
+
+    ``judge`` gives the log odds that a row is of the category that is nearest to it, and not of a new one.
+    """
+
+    means: Tensor
+    counts: Tensor
+    squares: Tensor
+
+    def __init__(self, categories: int, width: int) -> None:
+        super().__init__()
+        self.register_buffer("means", torch.zeros(categories, width))
+        self.register_buffer("counts", torch.ones(categories))
+        self.register_buffer("squares", torch.zeros(categories))
+        self.judge = FeatureNetwork(len(KNOWN_FEATURES), (32,))
