@@ -107,9 +107,7 @@ def fit_confidence(
     return trained(network, features, loss, steps, 5e-3, seed, fresh)
 
 
-def fit_judge(
-    network: FeatureNetwork, examples: Sequence[RowExample], *, steps: int, seed: int = 0
-) -> FeatureNetwork:
+def fit_judge(network: FeatureNetwork, examples: Sequence[RowExample], *, steps: int, seed: int = 0) -> FeatureNetwork:
     """Train a network to predict whether a row is of the known category that is nearest to it."""
     weights = [np.full(len(example.right), len(example.right) ** -0.5) for example in examples]
     features = tensor([example.features for example in examples])

@@ -422,7 +422,9 @@ def unseen(
 def catalogued(model: ClusteringModel, sampler: TaskSampler, categories: NDArray[np.int64]) -> Catalogue:
     """Describe categories by their rows, as a model represents them."""
     x, y = rows_of(sampler, categories)
-    return Catalogue.of(model.transform(x).double().cpu().numpy(), np.searchsorted(categories, y), len(categories), True)
+    return Catalogue.of(
+        model.transform(x).double().cpu().numpy(), np.searchsorted(categories, y), len(categories), True
+    )
 
 
 def rows_kept_apart(y: NDArray[np.int64], generator: np.random.Generator) -> NDArray[np.bool_]:
