@@ -31,8 +31,12 @@ from metaclust.data.preparation.tuned import TunedWeights
 from metaclust.data.rows import DataError, Rows
 from metaclust.inference.calibrate import CHOICE_TASKS
 from metaclust.inference.cluster import cluster_array, representations, warn_if_all_are_used
+from metaclust.inference.edits import given_by
+from metaclust.inference.links import Links
+from metaclust.inference.numbers import shifted
 from metaclust.inference.pipeline import Search
 from metaclust.inference.result import Clustering
+from metaclust.inference.settle import Known
 from metaclust.model.checkpoint import Description, load_model, save_model
 from metaclust.model.clustering_model import ClusteringModel
 from metaclust.model.config import Preset
@@ -222,30 +226,63 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         self.categories_ = names
         return self
 
-    def cluster(self, X: Any, *, max_clusters: int | Literal["auto"] | None = None) -> Clustering:  # noqa: N803
-        """Find the clusters of rows, and how many there are; at most ``max_clusters`` (by default the model's).
+    def cluster(
+        self,
+        X: Any,  # noqa: N803 - scikit-learn's name
+        y: Any = None,
+        *,
+        known: Literal["auto", "use", "ignore"] = "auto",
+        must_link: Any = None,
+        cannot_link: Any = None,
+        max_clusters: int | Literal["auto"] | None = None,
+    ) -> Clustering:
+        """Find the clusters of rows, which of them are of known categories, and how many there are.
 
         The rows are clustered together: other rows beside them may change the clusters.
+
+        Parameters
+        ----------
+        X : array, data frame, list or Rows
+            The rows.
+        y : array-like of shape (rows,), optional
+            The category of some rows, known or new; None, NaN, "" or -1 for all others. Labelled rows are in the
+            cluster of their label, which has its name.
+        known : {"auto", "use", "ignore"}
+            Whether rows may be of the categories of the training: "auto" where the model has learned to recognise
+            them, "use" is an error where it has not, and "ignore" takes all rows for rows of new categories.
+        must_link, cannot_link : sequence of pairs, optional
+            Pairs of rows that are of one category, or of two; rows are given by their places or by their ids.
+        max_clusters : int or "auto", optional
+            The largest number of clusters; by default the model's.
         """
         check_is_fitted(self, "model_")
         self.check_settings()
         search = self.search(max_clusters)
         limit = search.limit(self.model_)
         started = time.perf_counter()
+        categories = self.recognised(known)
         rows, z = self.represent(X)
+        links = Links.given(rows.ids, y, must_link, cannot_link)
         with Waiting("clustering", enabled=self.progress):
-            found, labels, confidence = cluster_array(self.model_, z, search)
-        warn_if_all_are_used(len(found.components.weights), limit, len(rows))
+            found, settled = cluster_array(self.model_, z, search, categories, links)
+        clusters = len(settled.names)
+        warn_if_all_are_used(clusters, limit, len(rows))
         return Clustering(
-            labels=labels,
-            confidence=confidence,
+            labels=settled.labels,
+            confidence=settled.confidence,
             representations=z,
-            components=found.components,
+            components=settled.components,
             bound=found.bound,
             starts=found.starts,
             ids=rows.ids,
-            k_probabilities=found.k_probabilities,
-            facts=None if found.confidence is None else found.confidence.facts,
+            k_probabilities=shifted(found.k_probabilities, clusters - len(found.components.weights)),
+            facts=settled.facts,
+            names=settled.names,
+            is_new=settled.is_new,
+            novelty=settled.novelty,
+            outlier_probability=settled.stray,
+            tally=settled.tally,
+            given=given_by(rows.ids, links, must_link, cannot_link),
             threshold=self.confidence,
             categories=rows.labels,
             about={
@@ -265,6 +302,17 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             rows=rows,
             model=self,
         )
+
+    def recognised(self, known: Literal["auto", "use", "ignore"]) -> Known:
+        """Return the categories of the training that rows may be of, by the ``known`` of :meth:`cluster`."""
+        if known not in ("auto", "use", "ignore"):
+            raise ValueError(f"known={known!r}: it must be 'auto', 'use' or 'ignore'")
+        if known == "use" and self.model_.known is None:
+            raise ValueError(
+                "known='use': this model has not learned to recognise the categories of its training; pass 'auto' or "
+                "'ignore', or train it on more categories, with choose='auto'"
+            )
+        return Known.of(self.model_, self.categories_, known != "ignore")
 
     def search(self, max_clusters: int | Literal["auto"] | None = None) -> Search:
         """Return how clusters are searched for; at most ``max_clusters`` (by default the model's)."""

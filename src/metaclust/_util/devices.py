@@ -47,10 +47,10 @@ def fast_bfloat16(kind: str) -> bool:
     A CPU does where it has instructions for that; others emulate them.
     """
     if kind == "cuda":
-        return torch.cuda.is_bf16_supported(including_emulation=False)
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     # torch has no public name for the question.
     names = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
-    return kind == "cpu" and any(getattr(torch.cpu, name, bool)() for name in names)
+    return kind == "cpu" and any(bool(getattr(torch.cpu, name, bool)()) for name in names)
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from metaclust._util.files import NotRegularError, open_regular, replacing
 from metaclust._util.schema import check_plain, is_whole
 
 HEADER = "metaclust"
-FORMAT = 3
+FORMAT = 4
 """What this version writes. Each change of what a file holds raises it.
 
 1: version 0.1.0. A model's settings may lack ``task_hidden`` (then the width of all networks is ``hidden``); a
@@ -31,8 +31,10 @@ FORMAT = 3
    multiplied (``scaled``).
 3: the learned selector of a model is another one (that of older files is not used), and a clustering may hold
    ``k_probabilities`` and facts of its clusters.
+4: a model may hold the categories of its training; a clustering holds the names and statistics of its clusters, whether
+   rows are new or belong nowhere, and what has been changed by hand.
 """
-READABLE = (1, 2, 3)
+READABLE = (1, 2, 3, 4)
 LONGEST_REASON = 600
 """Characters of an error that a message quotes."""
 

@@ -88,6 +88,18 @@ class Rows:
         labels = None if self.labels is None else [self.labels[i] for i in index]
         return replace(self, values=values, ids=[self.ids[i] for i in index], labels=labels)
 
+    def followed_by(self, others: Rows) -> Rows:
+        """Return these rows and others of the same kind after them."""
+        values: Any
+        if isinstance(self.values, list):
+            values = [*self.values, *others.values]
+        elif sparse.issparse(self.values):
+            values = sparse.csr_array(sparse.vstack([self.values, others.values]))
+        else:
+            values = np.concatenate([self.values, np.asarray(others.values)])
+        labels = None if self.labels is None or others.labels is None else [*self.labels, *others.labels]
+        return replace(self, values=values, ids=[*self.ids, *others.ids], labels=labels)
+
     def numbered(self) -> tuple[NDArray[np.int64], list[str]]:
         """Return the category of each row as a number, and the names of the categories in order.
 

@@ -29,13 +29,14 @@ from metaclust.inference.train_selector import (
     MergeExample,
     RowExample,
     fit_confidence,
-    fit_judge,
     fit_merges,
+    fit_rows,
     fit_scores,
 )
 from metaclust.mixture.components import Components
 from metaclust.model.clustering_model import ClusteringModel
-from metaclust.model.selector import FEATURES, TREES, FeatureNetwork, SelectorNetwork
+from metaclust.model.known import KNOWN_FEATURES, OUTLIER_FEATURES, KnownCategories
+from metaclust.model.selector import FEATURES, TREES, SelectorNetwork
 
 FOLDS = 3
 """Parts of the tasks, where all have the same categories."""
@@ -101,7 +102,9 @@ class Unseen:
     known: NDArray[np.int64] = field(default_factory=NONE.copy)
     """Categories that the model was trained on, by other rows."""
     catalogue: Catalogue | None = None
-    """What the model knows of these by the rows that it was trained on, in the order of ``known``."""
+    """What the model knows of the categories that it was trained on, by the rows that it was trained on."""
+    catalogued: NDArray[np.int64] = field(default_factory=NONE.copy)
+    """The categories of the catalogue, in its order."""
 
     @cached_property
     def new(self) -> Unseen:
@@ -188,11 +191,11 @@ def learn_selector(
     seed: int = 0,
     advance: Callable[[], object] = lambda: None,
     start: SelectorNetwork | None = None,
-    judge: FeatureNetwork | None = None,
+    known: KnownCategories | None = None,
 ) -> SelectorNetwork:
     """Train a selector on tasks of unseen categories, calling ``advance`` after each task.
 
-    With ``judge``, that network is trained to recognise categories that are known already.
+    With ``known``, its networks are trained to recognise categories that are known already, and rows of none.
 
     The networks of ``start`` are trained further; by default new ones are trained. How sure the answer is, is learned
     from tasks whose scores come from a network that was trained on other tasks.
@@ -214,6 +217,7 @@ def learn_selector(
     numbers: list[NumberExample] = []
     rows: list[RowExample] = []
     recognised: list[RowExample] = []
+    outliers: list[RowExample] = []
     for part in np.unique(fold):
         others = [one.example for one, at in zip(compared, fold, strict=True) if at != part]
         scorer = copy.deepcopy(network)
@@ -224,14 +228,18 @@ def learn_selector(
             chosen = LearnedSelector(scorer).choose(one.candidates, scores)
             expected = float(one.example.features[chosen, EXPECTED_ARI].mean())
             numbers.append(NumberExample(scores, one.clusters, one.true, expected))
-            rows += judged_rows(network, pile, one, scores, chosen)
-            if judge is not None:
-                recognised += recognised_rows(pile, one.candidates[chosen].labels, seed)
+            judged = judged_rows(network, pile, one, scores, chosen)
+            rows += judged
+            if known is not None and pile.part.catalogue is not None and not pile.altered:
+                labels = one.candidates[chosen].labels
+                recognised.append(recognised_rows(pile, labels, seed))
+                outliers.append(outlier_rows(pile, labels, judged[0].features))
     fit_scores(network.scores, every, steps=score_steps, seed=seed, fresh=fresh)
     network.number.copy_(torch.tensor(fit_numbers(numbers).values))
     fit_confidence(network.confidence, rows, steps=row_steps, seed=seed, fresh=fresh)
-    if judge is not None and recognised:
-        fit_judge(judge, recognised, steps=row_steps, seed=seed)
+    if known is not None and recognised:
+        fit_rows(known.judge, KNOWN_FEATURES, recognised, steps=row_steps, seed=seed)
+        fit_rows(known.outliers, OUTLIER_FEATURES, outliers, steps=row_steps, seed=seed)
     return network.eval()
 
 
@@ -425,17 +433,16 @@ def judged_rows(
     return found
 
 
-def recognised_rows(pile: Pile, labels: NDArray[np.int64], seed: int) -> list[RowExample]:
+def recognised_rows(pile: Pile, labels: NDArray[np.int64], seed: int) -> RowExample:
     """Return the rows of a task in the clusters that were selected, of a known category or not.
 
     Known are the categories that the model was trained on; in some tasks also some that it was not trained on, by other
     rows than these, as clusters of an earlier pile are known.
     """
     part = pile.part
-    if pile.altered or part.catalogue is None:
-        return []
+    assert part.catalogue is not None  # noqa: S101 - for mypy
     generator = np.random.default_rng([seed, 0x0CA7, int(pile.index[0]), len(pile.index)])
-    catalogue, categories = part.catalogue, part.known
+    catalogue, categories = part.catalogue, part.catalogued
     z = pile.sample.z + pile.sample.mean
     if generator.random() < WITH_EARLIER:
         rest = np.setdiff1d(np.arange(len(part.y)), pile.index)
@@ -452,7 +459,16 @@ def recognised_rows(pile: Pile, labels: NDArray[np.int64], seed: int) -> list[Ro
             else:
                 catalogue, categories = added, earlier
     features, nearest = known_features(z, labels, catalogue, part.model.expected_variance)
-    return [RowExample(features, (categories[nearest] == pile.y).astype(np.float64))]
+    return RowExample(features, (categories[nearest] == pile.y).astype(np.float64))
+
+
+def outlier_rows(pile: Pile, labels: NDArray[np.int64], features: NDArray[np.float64]) -> RowExample:
+    """Return the rows of a task with the ``features`` of how sure their cluster is, and whether they are junk."""
+    part = pile.part
+    assert part.catalogue is not None  # noqa: S101 - for mypy
+    z = pile.sample.z + pile.sample.mean
+    of_known, _ = known_features(z, labels, part.catalogue, part.model.expected_variance)
+    return RowExample(np.column_stack([features, of_known]), (pile.y < 0).astype(np.float64))
 
 
 def other_task(z: NDArray[np.float64], y: NDArray[np.int64], generator: np.random.Generator) -> NDArray[np.float64]:

@@ -23,11 +23,13 @@ from metaclust.data.survey import Moments, Survey
 from metaclust.inference.confidence import ClusterFacts, Confidence, cluster_facts
 from metaclust.inference.continued import Hooks, Mixture, with_all_rows
 from metaclust.inference.features import evidence_of, mean_ari, merge_probabilities, pairs_of
+from metaclust.inference.links import Links
 from metaclust.inference.numbers import interval
 from metaclust.inference.pipeline import Pipeline, Search, Selection, pipeline_for
 from metaclust.inference.regions import REGION_ROWS, Part, at_most, clustered_regions, divided, sum_of_numbers
 from metaclust.inference.result import Start
 from metaclust.inference.select import LearnedSelector
+from metaclust.inference.settle import Known, Settled, settled, sizes_of
 from metaclust.inference.stages import Sample, Selector
 from metaclust.mixture.components import Components
 from metaclust.mixture.outcome import check_components
@@ -63,6 +65,8 @@ class Found:
     """What assigns rows with a calibrated confidence; None where the bound selects."""
     passes: int = 0
     """How many passes over all rows the inference took, beyond the sample."""
+    describe: Callable[[Components], Confidence | None] = lambda components: None
+    """Tells what assigns rows to other clusters of the same rows with a calibrated confidence."""
 
     def assigned(self, z: NDArray[np.float32]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Return the cluster and the confidence of each row."""
@@ -72,6 +76,9 @@ class Found:
 @dataclass(frozen=True)
 class MemoryRows(StreamRows):
     """Rows in memory, of which the sample is all, where there are not too many."""
+
+    links: Links | None = None
+    """Which rows have to be together or apart."""
 
     def survey(self, most: int, seed: int, moments: Moments = "mean") -> Survey:
         z = np.asarray(self.stream.values)  # type: ignore[attr-defined]
@@ -122,18 +129,26 @@ def find_clusters(
     check_components(components, bound, rows.name)
     hooks.phase("sizes")
     components = by_size(components, search.min_cluster_size, count)
-    numbers, confidence = certainty(model, pipeline, parts, components)
+    numbers = probabilities_of_numbers(model, pipeline, parts)
+    confidence = confidence_of(model, pipeline, parts, components)
     name = pipeline.select.name
+
+    def describe(others: Components) -> Confidence | None:
+        return confidence_of(model, pipeline, parts, others)
+
     starts = starts or (Start(len(components.weights), bound, None, True),)
-    return Found(components, bound, starts, weight, name, numbers, confidence, passes)
+    return Found(components, bound, starts, weight, name, numbers, confidence, passes, describe)
 
 
 def drawn_sample(pipeline: Pipeline, seen: Survey, rows: FitRows) -> Sample:
     """Return the rows of a survey's sample, in an order that depends on the rows alone."""
     drawn = np.repeat(seen.sample.numpy(), seen.sample_weights.long().numpy(), axis=0)
+    links = rows.links if isinstance(rows, MemoryRows) else None
     if len(drawn) < seen.rows or not isinstance(rows, MemoryRows):
         drawn = drawn[canonical_order(drawn.astype(np.float32))]
-    return pipeline.sample(drawn, seen.mean.double().numpy())
+        if links is not None:
+            links = links.of_rows(drawn, np.asarray(rows.stream.values))  # type: ignore[attr-defined]
+    return pipeline.sample(drawn, seen.mean.double().numpy(), links)
 
 
 def may_be_many(model: ClusteringModel, select: Selector, part: Part, rows: int, limit: int | None) -> bool:
@@ -169,13 +184,21 @@ def number_probabilities(model: ClusteringModel, select: LearnedSelector, part: 
     return select.numbers.probabilities(selection.scores, numbers, len(part.sample), expected)
 
 
-def certainty(
-    model: ClusteringModel, pipeline: Pipeline, parts: Sequence[Part], components: Components
-) -> tuple[dict[int, float], Confidence | None]:
-    """Return the probabilities of numbers of clusters, and what assigns rows with a calibrated confidence."""
+def probabilities_of_numbers(model: ClusteringModel, pipeline: Pipeline, parts: Sequence[Part]) -> dict[int, float]:
+    """Return the probabilities of numbers of clusters; none where the bound selects."""
     select = pipeline.select
     if not isinstance(select, LearnedSelector):
-        return {}, None
+        return {}
+    return sum_of_numbers([number_probabilities(model, select, part) for part in parts])
+
+
+def confidence_of(
+    model: ClusteringModel, pipeline: Pipeline, parts: Sequence[Part], components: Components
+) -> Confidence | None:
+    """Return what assigns rows to clusters with a calibrated confidence; None where the bound selects."""
+    select = pipeline.select
+    if not isinstance(select, LearnedSelector):
+        return None
     described = [described_clusters(model, select, part, components) for part in parts]
     # What is known of a cluster is known from where most of its rows are.
     owner = np.argmax([sizes for _, sizes in described], 0)
@@ -186,8 +209,7 @@ def certainty(
             for name in ("features", "mean_square", "deviation")
         )
     )
-    found = sum_of_numbers([number_probabilities(model, select, part) for part in parts])
-    return found, Confidence(components, facts, select.network, model.expected_variance)
+    return Confidence(components, facts, select.network, model.expected_variance)
 
 
 def described_clusters(
@@ -239,32 +261,38 @@ def representations(model: ClusteringModel, x: Tensor | SparseRows, name: str) -
 
 
 def cluster_array(
-    model: ClusteringModel, z: NDArray[np.float32], search: Search, advance: Callable[[], object] = lambda: None
-) -> tuple[Found, NDArray[np.int64], NDArray[np.float64]]:
-    """Find the clusters of representations in memory; also return the label and the confidence of each row.
+    model: ClusteringModel,
+    z: NDArray[np.float32],
+    search: Search,
+    known: Known,
+    links: Links | None = None,
+    advance: Callable[[], object] = lambda: None,
+) -> tuple[Found, Settled]:
+    """Find the clusters of representations in memory, and settle which are known.
 
     Rows are taken in an order that depends on the rows alone: the clusters do not depend on the order they come in.
     """
-    found = cluster_in_order(model, z[canonical_order(z)], search, advance)
-    return found, *found.assigned(z)
+    order = canonical_order(z)
+    rows, links = z[order], None if links is None else links.take(order)
+    found = cluster_in_order(model, rows, search, advance, links)
+    limit = search.limit(model)
+    result = settled(model, rows, found, known, links, limit, search.min_cluster_size)
+    return found, result.take(np.argsort(order))
 
 
 def cluster_in_order(
-    model: ClusteringModel, z: NDArray[np.float32], search: Search, advance: Callable[[], object] = lambda: None
+    model: ClusteringModel,
+    z: NDArray[np.float32],
+    search: Search,
+    advance: Callable[[], object] = lambda: None,
+    links: Links | None = None,
 ) -> Found:
     """Find the clusters of representations in memory, taken in the order they come in."""
 
     def count(components: Components) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         return sizes_of(components.assigned(z)[0], len(components.weights))
 
-    return find_clusters(model, MemoryRows(ArrayStream(z)), search, count, Hooks(advance=advance))
-
-
-def sizes_of(labels: NDArray[np.int64], clusters: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return how many rows each cluster has, and the first of them (the number of rows where it has none)."""
-    first = np.full(clusters, len(labels))
-    np.minimum.at(first, labels, np.arange(len(labels)))
-    return np.bincount(labels, minlength=clusters), first
+    return find_clusters(model, MemoryRows(ArrayStream(z), links=links), search, count, Hooks(advance=advance))
 
 
 def by_size(components: Components, least: int, count: Counter) -> Components:

@@ -24,7 +24,7 @@ from metaclust.inference.features import (
 )
 from metaclust.inference.stages import Floats, Labels
 from metaclust.mixture.components import Components, Placement
-from metaclust.model.selector import CLUSTER_FEATURES, CONFIDENCE_FEATURES, FURTHER, SelectorNetwork, sigmoid
+from metaclust.model.selector import CLUSTER_FEATURES, CONFIDENCE_FEATURES, FURTHER, SelectorNetwork, log_odds, sigmoid
 
 MOST_ODDS = 12.0
 FARTHEST = 20.0
@@ -129,7 +129,7 @@ def row_features(placed: Placement, facts: ClusterFacts, expected: float, furthe
     own, other = np.sqrt(placed.own), np.sqrt(placed.other)
     farther = np.maximum(own, np.where(np.isfinite(other), other, 0))
     silhouette = np.where(np.isfinite(other) & (farther > 0), (other - own) / np.where(farther > 0, farther, 1), 1.0)
-    odds = np.log(np.clip(placed.probability, 1e-12, 1)) - np.log(np.clip(1 - placed.probability, 1e-12, 1))
+    odds = log_odds(placed.probability)
     mean, deviation = facts.mean_square[placed.labels], facts.deviation[placed.labels]
     tiny = 1e-9 * expected
     features = np.empty((len(own), len(CONFIDENCE_FEATURES)))
@@ -158,8 +158,11 @@ class Confidence:
         ``further`` rows are others than those in which the clusters were found.
         """
         placed = self.components.placed(z)
-        features = row_features(placed, self.facts, self.expected, further)
-        return placed.labels, sigmoid(self.network.confidence.outputs(features))
+        return placed.labels, self.of(placed, further)
+
+    def of(self, placed: Placement, further: bool = False) -> Floats:
+        """Return the probability that each row is in the right cluster."""
+        return sigmoid(self.network.confidence.outputs(row_features(placed, self.facts, self.expected, further)))
 
 
 def right_rows(labels: Labels, y: Labels, clusters: int) -> tuple[NDArray[np.bool_], Labels]:

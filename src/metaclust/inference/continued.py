@@ -13,6 +13,7 @@ from torch import Tensor
 
 from metaclust.inference.refine import STEPS, own_variance_factors
 from metaclust.inference.stages import Candidate, Floats, Sample
+from metaclust.inference.tally import Tally
 from metaclust.mixture.blocks import Map
 from metaclust.mixture.components import Components
 from metaclust.mixture.families import Family
@@ -20,7 +21,7 @@ from metaclust.mixture.fit import BlockRefinement, PosteriorStart, fit_mixture
 from metaclust.mixture.posterior import with_tensors
 from metaclust.mixture.rows import FitRows, Progress
 from metaclust.mixture.state import FitState
-from metaclust.mixture.step import score_weights, vb_step
+from metaclust.mixture.step import score_weights
 from metaclust.mixture.sticks import Sticks
 from metaclust.mixture.streaming import BlockMixture
 from metaclust.model.clustering_model import ClusteringModel
@@ -63,13 +64,10 @@ class Mixture:
     @torch.no_grad()
     def of_labels(cls, model: ClusteringModel, sample: Sample, labels: NDArray[np.int64]) -> Mixture:
         """Take one step of inference from clusters, the largest first."""
-        order = np.argsort(-np.bincount(labels), kind="stable")
         (factor,) = own_variance_factors(sample.z, [labels], model.expected_variance)
-        family: Family = with_tensors(model.family_of(factor), Tensor.cpu)
-        rows = torch.from_numpy(sample.z)
-        sums = torch.stack([family.features(rows[labels == cluster]).sum(0) for cluster in order.tolist()])
-        prior = family.start(family.features(rows[:0]), len(order))
-        sticks, parameters = vb_step(family, family.read(sums), prior, model.alpha.cpu().to(sums))
+        clusters = int(labels.max()) + 1
+        tally = Tally.of(model, sample.z, labels, clusters, np.zeros(sample.z.shape[1]), factor)
+        family, parameters, sticks, _ = tally.mixture(model)
         return cls(family, parameters, sticks)
 
 

@@ -16,11 +16,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from metaclust.inference.links import Links
 from metaclust.inference.merges import TINY, merge_features, neighbours
 from metaclust.inference.stages import Floats, Labels, Sample
 from metaclust.inference.trees import MergeTree, PairEvidence, merge_trees, pair_evidence
 from metaclust.model.clustering_model import ClusteringModel
-from metaclust.model.selector import CONTEXT, FEATURES, RATIOS, SHAPE_FEATURES, TREES, SelectorNetwork
+from metaclust.model.selector import (
+    CONTEXT,
+    FEATURES,
+    RATIOS,
+    SHAPE_FEATURES,
+    TREES,
+    SelectorNetwork,
+    log_odds,
+    sigmoid,
+)
 
 Reals = NDArray[np.floating[Any]]
 """Rows, and what is computed of each, in single or double precision."""
@@ -46,6 +56,8 @@ class Evidence:
     """Rows around their mean."""
     expected: float
     """The expected variance of a category, summed over the columns."""
+    links: Links | None = None
+    """Which rows have to be together or apart."""
 
     @cached_property
     def trees(self) -> tuple[MergeTree, ...]:
@@ -95,7 +107,7 @@ def evidence_of(model: ClusteringModel, sample: Sample) -> Evidence:
     """Return the evidence of a sample, made once."""
     expected = model.expected_variance
     if ("evidence", expected) not in sample.memo:
-        sample.memo["evidence", expected] = Evidence(sample.z, expected)
+        sample.memo["evidence", expected] = Evidence(sample.z, expected, sample.links)
     found: Evidence = sample.memo["evidence", expected]
     return found
 
@@ -136,7 +148,15 @@ def describe(evidence: Evidence, probabilities: Sequence[Floats], candidates: Se
 
 def merge_probabilities(evidence: Evidence, network: SelectorNetwork) -> tuple[Floats, ...]:
     """Return, for each tree, the probability that a pair brought together by each merge is of one category."""
-    return tuple(network.merge_probabilities(features) for features in evidence.merges)
+    found = tuple(network.merge_probabilities(features) for features in evidence.merges)
+    links = evidence.links
+    if links is None:
+        return found
+    # A link says more of the merge that brings its rows together than any feature does.
+    return tuple(
+        sigmoid(log_odds(probability) + links.log_odds(tree))
+        for probability, tree in zip(found, evidence.trees, strict=True)
+    )
 
 
 def pairs_of(evidence: Evidence, probabilities: Sequence[Floats], labels: Labels) -> list[PairEvidence]:

@@ -58,6 +58,11 @@ class Catalogue:
         means, counts, squares = (value.double().cpu().numpy() for value in (known.means, known.counts, known.squares))
         return cls(means, counts, squares, np.ones(len(means), bool))
 
+    @classmethod
+    def none(cls, width: int) -> Catalogue:
+        """Return that of no categories."""
+        return cls(np.empty((0, width)), np.empty(0), np.empty(0), np.empty(0, bool))
+
     def kept(self) -> KnownCategories:
         """Return what a model keeps of these categories, with a judge that is yet to be trained."""
         with torch.random.fork_rng([]):
@@ -70,6 +75,16 @@ class Catalogue:
     def __add__(self, other: Catalogue) -> Catalogue:
         pairs = ((getattr(self, name), getattr(other, name)) for name in ("means", "counts", "squares", "trained"))
         return Catalogue(*(np.concatenate(pair) for pair in pairs))
+
+    def with_rows_of(self, others: Catalogue, place: Labels) -> Catalogue:
+        """Return the categories with the rows of others added, each to the one at its place, all different."""
+        means, counts, squares = self.means.copy(), self.counts.copy(), self.squares.copy()
+        total = counts[place] + others.counts
+        apart = np.square(means[place] - others.means).sum(1) * counts[place] * others.counts / total
+        squares[place] = (counts[place] * squares[place] + others.counts * others.squares + apart) / total
+        means[place] += (others.means - means[place]) * (others.counts / total)[:, None]
+        counts[place] = total
+        return Catalogue(means, counts, squares, self.trained)
 
     def take(self, place: Labels | NDArray[np.bool_]) -> Catalogue:
         """Return some of the categories."""

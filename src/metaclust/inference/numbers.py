@@ -139,6 +139,19 @@ LARGEST = 5.0
 """No log or slope is larger, or a file holds it no more."""
 
 
+def shifted(probabilities: Mapping[int, float], by: int) -> dict[int, float]:
+    """Return the distribution of a number that is larger by ``by``, and at least 1.
+
+    >>> shifted({1: 0.25, 2: 0.75}, 1), shifted({1: 0.25, 2: 0.75}, -1)
+    ({2: 0.25, 3: 0.75}, {1: 1.0})
+    """
+    found: dict[int, float] = {}
+    for number, probability in probabilities.items():
+        number = max(1, number + by)
+        found[number] = found.get(number, 0.0) + probability
+    return found
+
+
 def interval(probabilities: Mapping[int, float], level: float = 0.9) -> tuple[int, int]:
     """Return the interval of the number of clusters whose probability is nearest to ``level``.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,15 +19,17 @@ from metaclust.inference.initialise import (
     initial_assignments,
     untried_near,
 )
+from metaclust.inference.links import Links
 from metaclust.inference.refine import AdaptiveRefinement, Refinement, weighted
 from metaclust.inference.select import SELECTORS, BestBound, LearnedSelector
-from metaclust.inference.stages import Candidate, Floats, Initialiser, Refiner, Sample, Selector
+from metaclust.inference.stages import Candidate, Floats, Initial, Initialiser, Refiner, Sample, Selector
 from metaclust.mixture.seeding import seed_numbers
 from metaclust.model.clustering_model import ClusteringModel
 
 CONVERGED_STEPS, CONVERGED_TOL = 200, 1e-5
 """Inference to convergence: at most so many steps, until the bound changes by less."""
 PAPER_STARTS = 10
+Proposed = TypeVar("Proposed", Initial, Candidate)
 COMPARED_STEPS = 3
 """Steps of inference from each cut of a tree, before candidates are compared."""
 
@@ -89,16 +91,16 @@ class Pipeline:
     centred: bool = False
     """Whether rows are taken around their mean, or where the encoder puts them."""
 
-    def sample(self, z: NDArray[Any], mean: Floats | None = None) -> Sample:
+    def sample(self, z: NDArray[Any], mean: Floats | None = None, links: Links | None = None) -> Sample:
         """Return rows to cluster together; ``mean`` is that of more rows than these."""
-        return Sample.of(z, mean if self.centred else np.zeros(z.shape[1]))
+        return Sample.of(z, mean if self.centred else np.zeros(z.shape[1]), links)
 
     def candidates(
         self, model: ClusteringModel, sample: Sample, numbers: Sequence[int], seed: int, weight: float | None = None
     ) -> list[Candidate]:
         """Initialise and refine: the candidate clusterings for some numbers of clusters."""
-        initial = initial_assignments(self.initialise, model, sample, numbers, seed)
-        found = self.refine(model, sample, initial)
+        initial = obeying(model, sample, initial_assignments(self.initialise, model, sample, numbers, seed))
+        found = obeying(model, sample, self.refine(model, sample, initial))
         limit = min(max(numbers), len(sample))
         return weighted(self.refine, model, sample, found, self.effective_rows, weight, limit)
 
@@ -123,6 +125,19 @@ class Pipeline:
             if not numbers:
                 break
         return Selection(self.select.finish(model, sample, tried[place], self.refine), tuple(tried), scores, place)
+
+
+def obeying(model: ClusteringModel, sample: Sample, proposed: Sequence[Proposed]) -> list[Proposed]:
+    """Return clusterings changed as far as links demand it, each partition once; soft ones are left as they are."""
+    links = sample.links
+    if links is None:
+        return list(proposed)
+    different: dict[bytes, Proposed] = {}
+    for one in proposed:
+        if isinstance(one, Candidate) or one.logits is None:
+            one = replace(one, labels=links.obeyed(sample.z, one.labels, model.expected_variance))
+        different.setdefault(one.labels.tobytes(), one)
+    return list(different.values())
 
 
 class UnlimitedPipeline(Pipeline):

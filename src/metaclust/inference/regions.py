@@ -117,7 +117,8 @@ def clustered_regions(
         place = np.flatnonzero(regions.labels == region)
         limit = DESCRIBED_ROWS if whole else most
         some = place if len(place) <= limit else np.sort(generator.choice(place, limit, replace=False))
-        own = pipeline.sample(sample.z[some] + sample.mean)
+        links = None if sample.links is None else sample.links.take(some)
+        own = pipeline.sample(sample.z[some] + sample.mean, links=links)
         selection = one_cluster(model, pipeline, own) if whole else pipeline(model, own, None, seed, advance)
         parts.append(Part(own, selection))
         found = selection.best.labels

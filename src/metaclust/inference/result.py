@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
@@ -15,12 +15,29 @@ from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 from sklearn.metrics.cluster import contingency_matrix
 
 from metaclust.data.readers.arrays import names_of
-from metaclust.data.rows import Rows
+from metaclust.data.rows import DataError, Rows
 from metaclust.inference.confidence import ClusterFacts, Confidence
+from metaclust.inference.edits import (
+    Edit,
+    Given,
+    History,
+    State,
+    applied,
+    dissolving,
+    merging,
+    moving,
+    renaming,
+    replayed,
+    rows_given,
+    splitting,
+)
 from metaclust.inference.numbers import interval
 from metaclust.inference.select import LearnedSelector
+from metaclust.inference.settle import with_new_names
+from metaclust.inference.tally import Tally
 from metaclust.mixture.components import Components
 from metaclust.mixture.outcome import check_components, check_finite, check_labels, check_probabilities
+from metaclust.model.clustering_model import ClusteringModel
 
 
 @dataclass(frozen=True)
@@ -80,6 +97,23 @@ class Clustering:
         The probability of each number of clusters; empty where the bound selected.
     facts : ClusterFacts or None
         What is known of each cluster, by which the confidence of rows is computed.
+    names : list of str
+        The name of each cluster: a category of the training, a label of some rows, a name that a person gave, or "new"
+        with a number.
+    is_new : ndarray of shape (clusters,)
+        Whether each cluster is of no category that the model was trained on.
+    novelty : ndarray of shape (rows,)
+        The probability that each row is of no category that the model was trained on, calibrated on categories that
+        the encoder had not seen; 1 for all rows where known categories were not looked for.
+    outlier_probability : ndarray of shape (rows,)
+        The probability that each row belongs nowhere, calibrated likewise; 0 for all where that was not learned, and
+        for rows that were assigned.
+    tally : Tally or None
+        The statistics of the rows of each cluster, by which clusters are updated.
+    history : History
+        What has been changed by hand, and the clusters as they were before.
+    given : Given
+        Rows that were labelled or linked when the clusters were found.
     """
 
     labels: NDArray[np.int64]
@@ -96,6 +130,13 @@ class Clustering:
     model: Any = None
     k_probabilities: dict[int, float] = field(default_factory=dict)
     facts: ClusterFacts | None = None
+    names: list[str] = field(default_factory=list)
+    is_new: NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, bool))
+    novelty: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    outlier_probability: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    tally: Tally | None = None
+    history: History = field(default_factory=History.unknown)
+    given: Given = field(default_factory=Given.unknown)
 
     def __post_init__(self) -> None:
         """Raise DataError that names the row if the outcome is not what it must be."""
@@ -104,8 +145,21 @@ class Clustering:
         check_finite(self.representations, name)
         check_labels(self.labels, self.n_clusters, name)
         check_probabilities(self.confidence, name)
+        # Of results whose known categories were not looked for.
+        rows, clusters = len(self.labels), self.n_clusters
+        missing: dict[str, Any] = {
+            "names": with_new_names([None] * clusters),
+            "is_new": np.ones(clusters, bool),
+            "novelty": np.ones(rows),
+            "outlier_probability": np.zeros(rows),
+            "history": History(np.arange(clusters), clusters),
+            "given": Given.none(rows),
+        }
+        for field_name, value in missing.items():
+            if not len(getattr(self, field_name)):
+                object.__setattr__(self, field_name, value)
         # Sizes, scores and files are derived from them, and would no longer fit were they changed by mistake.
-        for field_name in ("labels", "confidence"):
+        for field_name in ("labels", "confidence", "is_new", "novelty", "outlier_probability"):
             fixed = getattr(self, field_name).view()
             fixed.flags.writeable = False
             object.__setattr__(self, field_name, fixed)
@@ -165,6 +219,11 @@ class Clustering:
     def unsure(self) -> NDArray[np.bool_]:
         """Whether the confidence of each row is below the threshold; unsure rows keep their most probable label."""
         return self.confidence < self.threshold
+
+    @property
+    def outlier(self) -> NDArray[np.bool_]:
+        """Whether each row probably belongs nowhere; such rows keep the label of the nearest cluster."""
+        return self.outlier_probability > 0.5
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -236,12 +295,167 @@ class Clustering:
             self,
             labels=labels,
             confidence=confidence,
+            novelty=self.is_new[labels].astype(np.float64),
+            outlier_probability=np.zeros(len(labels)),
+            history=History.unknown(),
+            given=Given.unknown(),
             representations=z,
             ids=rows.ids,
             categories=rows.labels,
             rows=rows,
             about={**self.about, "data": rows.source, "rows": len(rows), "assigned": True},
         )
+
+    def update(
+        self,
+        X: Any,  # noqa: N803 - scikit-learn's name
+        y: Any = None,
+        *,
+        known: Literal["auto", "use", "ignore"] = "auto",
+        relabel: bool = False,
+    ) -> Clustering:
+        """Add further rows: to the clusters that are there, and to new ones where they fit none of them.
+
+        Clusters keep their numbers and names; new ones come after them. What is known of a cluster is updated by its
+        further rows, and nothing is fitted again: the time does not depend on the rows seen before.
+
+        Parameters
+        ----------
+        X : array, data frame, list or Rows, or an iterator of them
+            The further rows, in any form that :meth:`MetaClusterer.cluster` accepts; the chunks of an iterator are
+            added one after another.
+        y : array-like of shape (rows,), optional
+            The cluster or category of some of them, by name; None for all others.
+        known : {"auto", "use", "ignore"}
+            Whether rows may also be of categories of the training of which there were no rows before.
+        relabel : bool, default=False
+            Whether rows that were there before may go to other clusters; those that a person has placed never do.
+
+        Returns
+        -------
+        Clustering
+            All rows, those that were there before first. This clustering stays as it is.
+        """
+        from metaclust.inference.update import updated
+
+        return updated(self, X, y, known=known, relabel=relabel)
+
+    def rename(self, k: int | str, name: str) -> Clustering:
+        """Give cluster ``k``, a number or a name, another name; that of a known category says that it is this one.
+
+        This clustering is changed, and returned. So it is by :meth:`merge`, :meth:`split`, :meth:`move`,
+        :meth:`dissolve` and :meth:`undo`; a clustering is saved with its edits.
+        """
+        return self._edit(lambda state: renaming(state, k, name))
+
+    def merge(self, *clusters: int | str) -> Clustering:
+        """Merge clusters, given by numbers or names, into the first of them. The clusters after a gap move up."""
+        return self._edit(lambda state: merging(state, clusters))
+
+    def split(self, k: int | str, into: int = 2) -> Clustering:
+        """Divide cluster ``k`` by Ward's method; the largest part keeps number and name, the others come last."""
+
+        def edit(state: State) -> Edit:
+            count = max(int(into) - 1, 0) if isinstance(into, int | np.integer) else 0
+            names = with_new_names([None] * count, state.names)
+            return splitting(state, k, self.representations, into, names, self.history.free)
+
+        return self._edit(edit)
+
+    def move(self, rows: Any, k: int | str) -> Clustering:
+        """Move rows, given by places, ids or a mask, to cluster ``k``; a name that none has makes a new cluster."""
+        places = rows_given(rows, self.ids)
+        return self._edit(lambda state: moving(state, places, k, self.history.free))
+
+    def dissolve(self, k: int | str) -> Clustering:
+        """Dissolve cluster ``k``: its rows go where they are next most probable."""
+        return self._edit(lambda state: dissolving(state, k, self.representations))
+
+    def undo(self) -> Clustering:
+        """Take back the last edit."""
+        history = self.history
+        if history.found is None or not history.by_hand:
+            raise DataError("undo: there is nothing to take back, this clustering has not been edited")
+        edits = history.without_last()
+        model, trained = self.model_for("undo")
+        state = replayed(history.found, edits, self.representations, model, trained)
+        self._become(state, History(state.keys, history.free, edits, history.found if edits else None))
+        return self
+
+    @property
+    def edits(self) -> list[dict[str, Any]]:
+        """What was changed by hand, first to last: the kind of each edit, its names, and how many rows it moved."""
+        return [
+            {"kind": edit.kind, "name": edit.name, "made": [name for _, name, _ in edit.made], "rows": len(edit.rows)}
+            for edit in self.history.by_hand
+        ]
+
+    def labelled(self) -> list[str | None]:
+        """Return the name of the cluster of each row that a person has placed, and None for others.
+
+        That is: of rows that had a label, that were moved, and of clusters that were renamed, merged or split, without
+        :attr:`outlier` rows. ``model.fit(X, result.labelled())`` learns from them.
+        """
+        by_hand = self.given.fixed.copy()
+        keys = self.history.keys[self.labels]
+        named = np.zeros(len(self), bool)
+        for edit in self.history.edits:
+            by_hand[edit.rows] |= edit.kind == "move"
+            if edit.kind not in ("dissolve", "add"):
+                named |= np.isin(keys, [edit.key, *(key for key, _, _ in edit.made)]) & (edit.kind != "move")
+        said = by_hand | (named & ~self.outlier)
+        return [self.names[label] if here else None for label, here in zip(self.labels, said.tolist(), strict=True)]
+
+    def constraints(self) -> dict[str, Any]:
+        """Return what a person has said, as ``model.cluster(X, **result.constraints())`` takes it."""
+        given = self.given
+        pairs = {"must_link": given.must_link, "cannot_link": given.cannot_link}
+        return {"y": self.labelled(), **{name: value.tolist() for name, value in pairs.items()}}
+
+    def model_for(self, action: str) -> tuple[ClusteringModel, frozenset[str]]:
+        """Return the model that clusters are changed with, and the categories of its training."""
+        if self.model is None or self.tally is None:
+            raise DataError(
+                f"{action} needs the model and the statistics of the clusters, which a clustering of this version has: "
+                "cluster the rows again"
+            )
+        if self.about.get("assigned"):
+            raise DataError(f"{action}: these rows were only assigned; change the clustering they were assigned to")
+        return self.model.model_, frozenset(self.model.categories_)
+
+    @property
+    def state(self) -> State:
+        """The clusters as they are now, with what changes when they are edited."""
+        assert self.tally is not None  # noqa: S101 - for mypy
+        return State(
+            self.history.keys,
+            self.labels,
+            list(self.names),
+            self.is_new,
+            self.confidence,
+            self.novelty,
+            self.outlier_probability,
+            self.components,
+            self.tally,
+            self.facts,
+        )
+
+    def _edit(self, make: Callable[[State], Edit]) -> Clustering:
+        """Apply an edit to the clusters as they are now, and record it."""
+        model, trained = self.model_for("an edit")
+        history, state = self.history, self.state
+        edit = make(state)
+        after = applied(state, edit, self.representations, model, trained)
+        free = max([history.free, *(key + 1 for key, _, _ in edit.made)])
+        found = state if history.found is None else history.found
+        self._become(after, History(after.keys, free, (*history.edits, edit), found))
+        return self
+
+    def _become(self, state: State, history: History) -> None:
+        """Take over other clusters of the same rows."""
+        changed = replace(self, **state.fields(), history=history)
+        for each in fields(self):
+            object.__setattr__(self, each.name, getattr(changed, each.name))
 
     def scores(self, y: Any = None) -> dict[str, float]:
         """Compare the clusters with known categories.
@@ -270,8 +484,12 @@ class Clustering:
         columns: dict[str, Sequence[Any] | NDArray[Any]] = {
             "id": self.ids,
             "cluster": self.labels,
+            "name": [self.names[label] for label in self.labels],
+            "new": self.is_new[self.labels],
             "confidence": self.confidence,
             "unsure": self.unsure,
+            "novelty": self.novelty,
+            "outlier": self.outlier,
         }
         if self.categories is not None:
             columns["category"] = self.categories

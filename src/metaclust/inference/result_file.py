@@ -17,6 +17,7 @@ from metaclust._util.devices import choose_device
 from metaclust._util.tensors import read_tensors, refusing, with_prefix, write_tensors
 from metaclust.estimator import MetaClusterer
 from metaclust.inference.confidence import ClusterFacts
+from metaclust.inference.living_file import checked_living, living_tensors
 from metaclust.inference.result import Clustering, Start
 from metaclust.mixture.components import Components
 from metaclust.model.checkpoint import model_from, model_header
@@ -56,6 +57,9 @@ def save_clustering(clustering: Clustering, path: str | os.PathLike[str]) -> Non
         header["k_probabilities"] = {str(number): value for number, value in clustering.k_probabilities.items()}
     if clustering.facts is not None:
         tensors |= {f"facts.{name}": torch.from_numpy(value) for name, value in vars(clustering.facts).items()}
+    living, more = living_tensors(clustering)
+    tensors |= living
+    header |= more
     model: MetaClusterer | None = clustering.model
     if model is not None:
         header["model"] = model_header(model.model_, model.categories_, model.description())
@@ -70,7 +74,10 @@ def load_clustering(path: str | os.PathLike[str], device: str = "auto") -> Clust
     with refusing(path, "a clustering"):
         weights = with_prefix(tensors, "model.")
         facts = {name: value for name, value in tensors.items() if name.startswith("facts.")}
-        others = {name: value for name, value in tensors.items() if not name.startswith(("model.", "facts."))}
+        living = with_prefix(tensors, "living.")
+        others = {
+            name: value for name, value in tensors.items() if not name.startswith(("model.", "facts.", "living."))
+        }
         arrays = checked_arrays(others)
         rows, width = arrays["representations"].shape
         names = schema.list_of(schema.text, rows)
@@ -104,6 +111,7 @@ def load_clustering(path: str | os.PathLike[str], device: str = "auto") -> Clust
             model=model,
             k_probabilities=checked_numbers(header.get("k_probabilities", {})),
             facts=checked_facts(facts, len(arrays["means"])) if facts else None,
+            **checked_living(living, header, arrays, model),
         )
 
 

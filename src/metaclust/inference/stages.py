@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -22,6 +22,9 @@ from metaclust.mixture import Posterior
 from metaclust.mixture.posterior import one_task
 from metaclust.mixture.seeding import EMPTY, fit_columns
 from metaclust.model.clustering_model import ClusteringModel
+
+if TYPE_CHECKING:
+    from metaclust.inference.links import Links
 
 Labels = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -35,13 +38,15 @@ class Sample:
     mean: Floats
     memo: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
     """What stages found out about the rows, for other stages."""
+    links: Links | None = None
+    """Which rows have to be together or apart."""
 
     @classmethod
-    def of(cls, z: NDArray[Any], mean: Floats | None = None) -> Sample:
+    def of(cls, z: NDArray[Any], mean: Floats | None = None, links: Links | None = None) -> Sample:
         """Center rows, on ``mean`` where it is that of more rows than these."""
         rows = np.asarray(z, np.float64)
         mean = rows.mean(0) if mean is None else mean
-        return cls(rows - mean, mean)
+        return cls(rows - mean, mean, links=links)
 
     def __len__(self) -> int:
         return len(self.z)

@@ -11,7 +11,6 @@ from torch import Tensor
 from torch.nn import functional
 
 from metaclust.inference.stages import Floats
-from metaclust.model.known import KNOWN_FEATURES
 from metaclust.model.selector import (
     CONFIDENCE_FEATURES,
     FEATURES,
@@ -107,12 +106,14 @@ def fit_confidence(
     return trained(network, features, loss, steps, 5e-3, seed, fresh)
 
 
-def fit_judge(network: FeatureNetwork, examples: Sequence[RowExample], *, steps: int, seed: int = 0) -> FeatureNetwork:
-    """Train a network to predict whether a row is of the known category that is nearest to it."""
+def fit_rows(
+    network: FeatureNetwork, names: Sequence[str], examples: Sequence[RowExample], *, steps: int, seed: int = 0
+) -> FeatureNetwork:
+    """Train a new network to predict what is true of rows, such as whether they are of a known category."""
     weights = [np.full(len(example.right), len(example.right) ** -0.5) for example in examples]
     features = tensor([example.features for example in examples])
     right = tensor([example.right for example in examples])
-    loss = odds_loss(network, features, right, weights, KNOWN_FEATURES)
+    loss = odds_loss(network, features, right, weights, names)
     return trained(network, features, loss, steps, 5e-3, seed, fresh=True)
 
 

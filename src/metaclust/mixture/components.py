@@ -23,7 +23,7 @@ class Placement:
     """Where rows are among clusters."""
 
     labels: NDArray[np.int64]
-    """The most probable cluster of each row."""
+    """The cluster of each row: the most probable one, or the one where it was put."""
     probability: NDArray[np.float64]
     """Its probability."""
     own: NDArray[np.float64]
@@ -83,9 +83,17 @@ class Components:
             labels[place], confidence[place] = probabilities.argmax(1), probabilities.max(1)
         return labels, confidence
 
-    def placed(self, z: NDArray[Any]) -> Placement:
-        """The most probable cluster of each row, its probability, and the distances to its mean and the next one."""
-        labels, probability = self.assigned(z)
+    def placed(self, z: NDArray[Any], labels: NDArray[np.int64] | None = None) -> Placement:
+        """The cluster of each row, its probability, and the distances to its mean and the next one.
+
+        By default the most probable cluster.
+        """
+        if labels is None:
+            labels, probability = self.assigned(z)
+        else:
+            probability = np.empty(len(z))
+            for place, probabilities in self._blocks(z):
+                probability[place] = probabilities[np.arange(len(probabilities)), labels[place]]
         own, other = np.empty(len(z)), np.full(len(z), np.inf)
         centre = self.means.mean(0)
         means = self.means - centre

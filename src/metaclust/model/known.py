@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from metaclust.model.selector import FeatureNetwork
+from metaclust.model.selector import CONFIDENCE_FEATURES, FeatureNetwork
 
 KNOWN_FEATURES = (
     "distance over expected",
@@ -27,12 +27,14 @@ KNOWN_FEATURES = (
     "log categories",
 )
 """Of a row, its cluster and the category that it may be of, see :mod:`metaclust.inference.known`."""
+OUTLIER_FEATURES = (*CONFIDENCE_FEATURES, *KNOWN_FEATURES)
 
 
 class KnownCategories(nn.Module):
     """The categories of the training: the mean of each, its rows, and the mean squared distance of these.
 
-    ``judge`` gives the log odds that a row is of the category that is nearest to it, and not of a new one.
+    ``judge`` gives the log odds that a row is of the category that is nearest to it, and not of a new one; ``outliers``
+    those that it is of no category of which there are others.
     """
 
     means: Tensor
@@ -45,3 +47,4 @@ class KnownCategories(nn.Module):
         self.register_buffer("counts", torch.ones(categories))
         self.register_buffer("squares", torch.zeros(categories))
         self.judge = FeatureNetwork(len(KNOWN_FEATURES), (32,))
+        self.outliers = FeatureNetwork(len(OUTLIER_FEATURES), (24,))

@@ -211,6 +211,11 @@ class SelectorNetwork(nn.Module):
         return sigmoid(self.merges.outputs(features)) if len(features) else np.empty(0)
 
 
+def log_odds(probability: Floats) -> Floats:
+    """Return the inverse of :func:`sigmoid`; for zero and one, numbers that are far from zero."""
+    return np.log(np.clip(probability, 1e-12, 1)) - np.log(np.clip(1 - probability, 1e-12, 1))
+
+
 def sigmoid(values: Floats) -> Floats:
     """Return the logistic function of log odds."""
     return 1 / (1 + np.exp(-np.clip(values, -40, 40)))

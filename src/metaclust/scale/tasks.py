@@ -17,8 +17,8 @@ from metaclust.data.rows import DataError
 from metaclust.data.streams import ParquetStream, in_blocks
 from metaclust.data.survey import Moments, PartialSurvey, survey_part
 from metaclust.data.writers import write_table
-from metaclust.inference.cluster import sizes_of
 from metaclust.inference.confidence import Confidence
+from metaclust.inference.settle import sizes_of
 from metaclust.mixture.blocks import BlockSums, Map, Worker, block_size
 from metaclust.mixture.components import Components
 from metaclust.mixture.families import Family

@@ -26,7 +26,6 @@ from metaclust.inference.known import Catalogue
 from metaclust.model.clustering_model import ClusteringModel
 from metaclust.model.config import ModelConfig
 from metaclust.model.encoders.residual import ResidualEncoder
-from metaclust.model.known import KnownCategories
 from metaclust.training.batches import Task
 from metaclust.training.config import TrainingConfig
 from metaclust.training.episodes import TaskSampler
@@ -220,7 +219,9 @@ class Fold:
         keep = recipe.keep(f"{name}-{self.number}")
         model, _ = train_residual(others, self.known, recipe.training_for("residual"), keep)
         catalogue = catalogued(model.eval(), others.sampler, self.known)
-        return replace(unseen(model, recipe.sampler, self.part, self.known, self.kept), catalogue=catalogue)
+        return replace(
+            unseen(model, recipe.sampler, self.part, self.known, self.kept), catalogue=catalogue, catalogued=self.known
+        )
 
     def tuned(self, tuner: Tuner) -> Unseen:
         """Train the sentence encoder first."""
@@ -361,7 +362,7 @@ def learn_to_select(model: ClusteringModel, parts: list[Unseen], recipe: Recipe,
             tasks=recipe.choice_tasks,
             seed=recipe.training.seed,
             advance=advance,
-            judge=None if model.known is None else model.known.judge,
+            known=model.known,
         )
     model.set_choice(selector)
     decide(

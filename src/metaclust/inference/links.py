@@ -1,0 +1,294 @@
+"""Rows that a person has said belong together, or apart: by labels of some rows, or by pairs.
+
+Rows that must be together form a group, which is moved as one. Labels say both: rows of one label are a group, and
+groups of different labels are apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+from scipy.spatial.distance import cdist
+
+from metaclust.data.labels import read_labels
+from metaclust.data.rows import DataError, shown
+from metaclust.inference.stages import Floats, Labels, in_order
+from metaclust.inference.trees import MergeTree
+
+PER_PAIR, MOST_PAIRS = 2.5, 3
+"""What a linked pair on the two sides of a merge adds to its log odds, and how many such pairs count."""
+MOST_LABEL_PAIRS = 50_000
+"""Of the pairs that labels set apart, so many are looked up in a tree."""
+FAR = 0.5
+"""A labelled group opens a cluster of its own where its mean is farther from the next one, in expected variances."""
+
+
+@dataclass(frozen=True, eq=False)
+class Links:
+    """Which rows are linked, and how.
+
+    Attributes
+    ----------
+    group : ndarray of shape (rows,)
+        The group of each row; -1 for rows that are not linked.
+    label : ndarray of shape (groups,)
+        The label of each group, by its place in ``names``; -1 for none. Groups of different labels are apart.
+    apart : ndarray of shape (pairs, 2)
+        Further pairs of groups that are apart.
+    names : list of str
+        The labels.
+    """
+
+    group: Labels
+    label: Labels
+    apart: Labels
+    names: list[str]
+
+    @classmethod
+    def of(
+        cls,
+        rows: int,
+        codes: Labels | None = None,
+        names: Sequence[str] = (),
+        must: Labels | None = None,
+        cannot: Labels | None = None,
+    ) -> Links | None:
+        """Return the links of labels (-1 for none) and of pairs of places; None where there are none.
+
+        Raise DataError that names rows which have to be both together and apart.
+        """
+        codes = np.full(rows, -1) if codes is None else codes
+        must = np.empty((0, 2), np.int64) if must is None else must
+        cannot = np.empty((0, 2), np.int64) if cannot is None else cannot
+        linked = np.union1d(np.flatnonzero(codes >= 0), np.union1d(must, cannot)).astype(np.int64)
+        if not len(linked):
+            return None
+        # A node for each label joins its rows.
+        labelled = np.flatnonzero(codes >= 0)
+        one = np.concatenate([must[:, 0], labelled])
+        two = np.concatenate([must[:, 1], rows + codes[labelled]])
+        nodes = rows + len(names)
+        graph = coo_array((np.ones(len(one)), (one, two)), shape=(nodes, nodes))
+        _, part = connected_components(graph, directed=False)
+        present, group_of_linked = np.unique(part[linked], return_inverse=True)
+        group = np.full(rows, -1)
+        group[linked] = group_of_linked
+        label = np.full(len(present), -1)
+        label[group[labelled]] = codes[labelled]
+        wrong = labelled[label[group[labelled]] != codes[labelled]]
+        if len(wrong):
+            here = int(wrong[0])
+            other = int(labelled[(group[labelled] == group[here]) & (codes[labelled] != codes[here])][0])
+            raise DataError(
+                f"must_link: rows {min(here, other)} and {max(here, other)} have to be together, directly or by other "
+                f"rows, but their labels are {shown(names[codes[min(here, other)]])} and "
+                f"{shown(names[codes[max(here, other)]])}: correct a label, or leave out a pair"
+            )
+        apart = group[cannot]
+        same = np.flatnonzero(apart[:, 0] == apart[:, 1])
+        if len(same):
+            first, second = cannot[same[0]].tolist()
+            because = "its label" if label[apart[same[0], 0]] >= 0 else "must_link"
+            raise DataError(
+                f"cannot_link: rows {first} and {second} have to be apart, but {because} puts them together, directly "
+                "or by other rows: leave out one of both"
+            )
+        return cls(group, label, np.unique(np.sort(apart, 1), axis=0), list(names))
+
+    @classmethod
+    def given(cls, ids: Sequence[str], y: Any = None, must_link: Any = None, cannot_link: Any = None) -> Links | None:
+        """Return the links of what a person gives: labels of some rows, and pairs of rows by place or id."""
+        codes, names = read_labels(y, len(ids)) if y is not None else (None, [])
+        must, cannot = pairs_from(must_link, ids, "must_link"), pairs_from(cannot_link, ids, "cannot_link")
+        return cls.of(len(ids), codes, names, must, cannot)
+
+    def __len__(self) -> int:
+        return len(self.group)
+
+    def take(self, rows: Labels) -> Links:
+        """Return the links among some of the rows."""
+        return Links(self.group[rows], self.label, self.apart, self.names)
+
+    def of_rows(self, drawn: NDArray[np.floating[Any]], rows: NDArray[np.floating[Any]]) -> Links:
+        """Return the links among rows that were drawn from ``rows``, which are found by their values."""
+        places: dict[bytes, list[int]] = {}
+        for place in np.flatnonzero(self.group >= 0).tolist():
+            places.setdefault(rows[place].astype(np.float32).tobytes(), []).append(place)
+        group = np.full(len(drawn), -1)
+        for number, row in enumerate(drawn.astype(np.float32)):
+            if found := places.get(row.tobytes()):
+                group[number] = self.group[found.pop()]
+        return Links(group, self.label, self.apart, self.names)
+
+    @cached_property
+    def codes(self) -> Labels:
+        """The label of each row, by its place in ``names``; -1 for none."""
+        return np.where(self.group >= 0, self.label[self.group], -1)
+
+    @cached_property
+    def _conflicts(self) -> list[set[int]]:
+        """The groups that each group is apart from, besides those of other labels."""
+        found: list[set[int]] = [set() for _ in self.label]
+        for one, two in self.apart.tolist():
+            found[one].add(two)
+            found[two].add(one)
+        return found
+
+    def violated(self, labels: Labels) -> tuple[int, int]:
+        """Return how many groups are torn, and how many pairs of groups that are apart share a cluster."""
+        rows = np.flatnonzero(self.group >= 0)
+        both = np.unique(np.column_stack([self.group[rows], labels[rows]]), axis=0)
+        torn = int((np.bincount(both[:, 0], minlength=len(self.label)) > 1).sum())
+        members: dict[int, set[int]] = {}
+        for group, cluster in both.tolist():
+            members.setdefault(cluster, set()).add(group)
+        together = 0
+        for one, two in self.apart.tolist():
+            together += any(one in groups and two in groups for groups in members.values())
+        for groups in members.values():
+            kinds = {int(self.label[group]) for group in groups} - {-1}
+            together += len(kinds) * (len(kinds) - 1) // 2
+        return torn, together
+
+    def obeyed(self, z: Floats, labels: Labels, expected: float) -> Labels:
+        """Return clusters that no link contradicts, numbered in the order of their first rows: see :meth:`moved`."""
+        return in_order(self.moved(z, labels, expected))
+
+    def moved(self, z: Floats, labels: Labels, expected: float) -> Labels:
+        """Return labels that no link contradicts: each group goes as a whole where most of its rows are.
+
+        Where a group that it is apart from is there already, it goes to the nearest cluster that is free, or opens
+        a new one with the next free number. Larger groups come first, those with a label before others.
+        """
+        rows = np.flatnonzero(self.group >= 0)
+        if not len(rows):
+            return labels
+        groups, index = np.unique(self.group[rows], return_inverse=True)
+        clusters = int(labels.max()) + 1
+        filled = np.bincount(labels, minlength=clusters) > 0
+        size = np.bincount(index)
+        means = np.zeros((len(groups), z.shape[1]))
+        np.add.at(means, index, z[rows])
+        means /= size[:, None]
+        centres = centres_of(z, labels, clusters)
+        votes = np.zeros((len(groups), clusters))
+        np.add.at(votes, (index, labels[rows]), 1)
+        distance = cdist(means, centres, "sqeuclidean")
+        new = labels.copy()
+        held: list[set[int]] = [set() for _ in range(clusters)]
+        owner = [-1] * clusters
+        labelled = self.label[groups] >= 0
+        for place in np.lexsort((groups, -size, ~labelled)).tolist():
+            group, label = int(groups[place]), int(self.label[groups[place]])
+            free = [
+                cluster
+                for cluster in range(len(held))
+                if not (label >= 0 and owner[cluster] not in (-1, label)) and not held[cluster] & self._conflicts[group]
+            ]
+            best = None
+            if free:
+                known = [cluster for cluster in free if cluster < clusters and filled[cluster]]
+                opened = [cluster for cluster in free if cluster >= clusters]
+                best = max(known, key=lambda k: (votes[place, k], -distance[place, k]), default=None)
+                if best is not None and not votes[place, best]:
+                    best = min(known, key=lambda k: distance[place, k])
+                    if label >= 0 and distance[place, best] > (FAR + 1 / size[place]) * expected:
+                        best = None
+                if best is None and label < 0 and opened:
+                    best = opened[0]
+            if best is None:
+                best = len(held)
+                held.append(set())
+                owner.append(-1)
+            held[best].add(group)
+            if label >= 0:
+                owner[best] = label
+            new[rows[index == place]] = best
+        return new
+
+    def log_odds(self, tree: MergeTree) -> Floats:
+        """Return what the links add to the log odds that each merge of a tree is within a category."""
+        total = np.zeros(len(tree) - 1)
+        if not len(total):
+            return total
+        for pairs, sign in ((self.together_pairs, 1.0), (self.apart_pairs, -1.0)):
+            if len(pairs):
+                merge = tree.lowest_merges(pairs[:, 0], pairs[:, 1])
+                total += sign * PER_PAIR * np.minimum(np.bincount(merge, minlength=len(total)), MOST_PAIRS)
+        return total
+
+    @cached_property
+    def together_pairs(self) -> Labels:
+        """Pairs of rows that must be together: each row of a group with some others of it."""
+        rows = np.flatnonzero(self.group >= 0)
+        rows = rows[np.argsort(self.group[rows], kind="stable")]
+        found = []
+        for step in (1, 2, 3, 5, 8, 13, 21, 34, 55, 89):
+            one, two = rows[:-step], rows[step:]
+            same = self.group[one] == self.group[two]
+            found.append(np.column_stack([one[same], two[same]]))
+        return np.concatenate(found)
+
+    @cached_property
+    def apart_pairs(self) -> Labels:
+        """Pairs of rows that must be apart; of the many that labels set apart, some."""
+        first = np.full(len(self.label), -1)
+        rows = np.flatnonzero(self.group >= 0)[::-1]
+        first[self.group[rows]] = rows
+        pairs = first[self.apart]
+        pairs = pairs[(pairs >= 0).all(1)]
+        labelled = np.flatnonzero(self.codes >= 0)
+        count = len(labelled)
+        if count * (count - 1) // 2 <= MOST_LABEL_PAIRS:
+            one, two = np.triu_indices(count, 1)
+        else:
+            one, two = np.random.default_rng(0).integers(count, size=(2, MOST_LABEL_PAIRS))
+        one, two = labelled[one], labelled[two]
+        apart = self.codes[one] != self.codes[two]
+        return np.concatenate([pairs, np.column_stack([one[apart], two[apart]])])
+
+
+def centres_of(z: Floats, labels: Labels, clusters: int) -> Floats:
+    """Return the mean of each cluster."""
+    sums = np.zeros((clusters, z.shape[1]))
+    np.add.at(sums, labels, z)
+    return sums / np.maximum(np.bincount(labels, minlength=clusters), 1)[:, None]
+
+
+def pairs_from(pairs: Any, ids: Sequence[str], name: str) -> Labels:
+    """Return pairs of rows as places: each row is given by its place, a whole number, or by its id, a string."""
+    if pairs is None:
+        return np.empty((0, 2), np.int64)
+    places: dict[str, int] = {}
+    found = []
+    listed: Iterable[Any] = pairs.tolist() if isinstance(pairs, np.ndarray) else pairs
+    for number, pair in enumerate(listed):
+        both = list(pair) if isinstance(pair, Sequence | np.ndarray) and not isinstance(pair, str) else []
+        if len(both) != 2:
+            raise DataError(f"{name}: pair {number} is {shown(pair)}: give two rows, by their places or by their ids")
+        row = []
+        for value in both:
+            if isinstance(value, str):
+                places = places or {each: place for place, each in reversed(list(enumerate(ids)))}
+                if value not in places:
+                    raise DataError(f"{name}: pair {number} names row {shown(value)}, but no row has this id")
+                row.append(places[value])
+            elif isinstance(value, int | np.integer) and not isinstance(value, bool) and 0 <= value < len(ids):
+                row.append(int(value))
+            else:
+                raise DataError(
+                    f"{name}: pair {number} has {shown(value)}: a row is given by its place, 0 to {len(ids) - 1}, or "
+                    "by its id as a string"
+                )
+        if row[0] == row[1] and name == "cannot_link":
+            raise DataError(f"{name}: pair {number} is row {row[0]} twice: leave it out")
+        if row[0] != row[1]:
+            found.append(row)
+    return np.array(found, np.int64).reshape(-1, 2)

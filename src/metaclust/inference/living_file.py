@@ -1,0 +1,230 @@
+"""What a clustering's file holds besides its rows and components: names, statistics, and what was changed by hand."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from metaclust._util import schema
+from metaclust.inference.confidence import ClusterFacts
+from metaclust.inference.edits import Edit, Given, History, State
+from metaclust.inference.tally import Tally
+from metaclust.mixture.components import Components
+from metaclust.model.selector import CLUSTER_FEATURES
+
+if TYPE_CHECKING:
+    from metaclust.estimator import MetaClusterer
+    from metaclust.inference.result import Clustering
+
+WHOLE, REAL = (torch.int64,), (torch.float64,)
+LARGEST = 1e76
+"""Of sums of rows, and of what is known of clusters."""
+KINDS = ("rename", "merge", "split", "move", "dissolve", "add")
+OF_STATE = {
+    "components": ("weights", "means", "precisions", "offsets"),
+    "facts": ("features", "mean_square", "deviation"),
+}
+OF_ROWS = ("confidence", "novelty", "stray")
+
+
+def living_tensors(clustering: Clustering) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Return the tensors and the fields of the header that make a clustering one that lives on."""
+    if clustering.tally is None:
+        return {}, {}
+    history, given = clustering.history, clustering.given
+    arrays: dict[str, NDArray[Any]] = {
+        "novelty": clustering.novelty,
+        "stray": clustering.outlier_probability,
+        "keys": history.keys,
+        "fixed": given.fixed,
+        "must_link": given.must_link,
+        "cannot_link": given.cannot_link,
+        "tally.origin": clustering.tally.origin,
+        "tally.sums": clustering.tally.sums,
+    }
+    described = {
+        "names": list(clustering.names),
+        "is_new": clustering.is_new.tolist(),
+        "factor": clustering.tally.factor,
+        "free": history.free,
+        "edits": [
+            {"kind": e.kind, "key": e.key, "name": e.name, "gone": list(e.gone), "made": [list(m) for m in e.made]}
+            for e in history.edits
+        ],
+    }
+    for number, edit in enumerate(history.edits):
+        arrays |= {f"edits.{number}.rows": edit.rows, f"edits.{number}.to": edit.to}
+    found = history.found
+    if found is not None:
+        described["found"] = {"names": list(found.names), "is_new": found.is_new.tolist()}
+        arrays |= {f"found.{name}": getattr(found, name) for name in ("keys", "labels", *OF_ROWS)}
+        arrays["found.sums"] = found.tally.sums
+        for name, parts in OF_STATE.items():
+            if (holder := getattr(found, name)) is not None:
+                arrays |= {f"found.{name}.{part}": getattr(holder, part) for part in parts}
+    tensors = {f"living.{name}": torch.from_numpy(np.array(value)) for name, value in arrays.items()}
+    return tensors, {"living": described}
+
+
+def checked_living(
+    tensors: dict[str, Tensor], header: dict[str, Any], arrays: dict[str, NDArray[Any]], model: MetaClusterer | None
+) -> dict[str, Any]:
+    """Return what :func:`living_tensors` wrote, as a clustering takes it, if it is in order; nothing of older files."""
+    if "living" not in header:
+        schema.check_names(tensors, ())
+        return {}
+    described = schema.fields(
+        header["living"],
+        {
+            "names": schema.list_of(schema.text, len(arrays["weights"])),
+            "is_new": schema.list_of(schema.flag, len(arrays["weights"])),
+            "factor": schema.number(0, LARGEST),
+            "free": schema.whole(),
+            "edits": schema.list_of(schema.mapping),
+        },
+        {"found": schema.mapping},
+        name="living",
+    )
+    if model is None:
+        raise ValueError("it has statistics of its clusters, but not the model that they are of")
+    (rows, width), clusters = arrays["representations"].shape, len(arrays["weights"])
+    check_distinct("living.names", described["names"])
+    count = model.model_.family.feature_count(width)
+    origin = read(tensors, "tally.origin", (width,))
+    sums = read(tensors, "tally.sums", (clusters, count))
+    keys = checked_keys(read_whole(tensors, "keys", (clusters,)), "living.keys", described["free"])
+    edits = tuple(checked_edit(tensors, each, number, rows) for number, each in enumerate(described["edits"]))
+    found = None
+    if "found" in described:
+        found = checked_found(tensors, described, rows, origin, count, arrays, model)
+    if bool(edits) != (found is not None):
+        raise ValueError("living.found: it must be there if there are edits, and only then")
+    names = {"novelty", "stray", "keys", "fixed", "must_link", "cannot_link", "tally.origin", "tally.sums"}
+    names |= {f"edits.{number}.{part}" for number in range(len(edits)) for part in ("rows", "to")}
+    schema.check_names({name for name in tensors if not name.startswith("found.")}, names)
+    pairs = {}
+    for name in ("must_link", "cannot_link"):
+        shape = (len(tensors[name]) if name in tensors and tensors[name].ndim else 0, 2)
+        pairs[name] = read_whole(tensors, name, shape, rows - 1)
+    fixed = schema.tensor(tensors, "fixed", (rows,), dtypes=(torch.bool,)).numpy()
+    return {
+        "names": described["names"],
+        "is_new": np.array(described["is_new"]),
+        "novelty": read(tensors, "novelty", (rows,), 0, 1),
+        "outlier_probability": read(tensors, "stray", (rows,), 0, 1),
+        "tally": Tally(origin, sums, float(described["factor"])),
+        "history": History(keys, described["free"], edits, found),
+        "given": Given(fixed, **pairs),
+    }
+
+
+def checked_edit(tensors: dict[str, Tensor], described: Any, number: int, rows: int) -> Edit:
+    """Return an edit, if it is one; whether its clusters exist shows when it is applied."""
+    name = f"living.edits[{number}]"
+    schema.fields(
+        described,
+        {
+            "kind": schema.one_of(*KINDS),
+            "key": schema.whole(),
+            "name": schema.optional(schema.text),
+            "gone": schema.list_of(schema.whole()),
+            "made": schema.list_of(schema.list_of(made_value, 3)),
+        },
+        name=name,
+    )
+    length = len(tensors[f"edits.{number}.rows"]) if f"edits.{number}.rows" in tensors else 0
+    moved = read_whole(tensors, f"edits.{number}.rows", (length,), rows - 1)
+    to = read_whole(tensors, f"edits.{number}.to", (length,))
+    made = []
+    for key, title, parent in described["made"]:
+        schema.fields(
+            {"key": key, "name": title, "parent": parent},
+            {"key": schema.whole(), "name": schema.text, "parent": schema.whole()},
+            name=f"{name}.made",
+        )
+        made.append((key, title, parent))
+    return Edit(
+        described["kind"], described["key"], described["name"], tuple(described["gone"]), moved, to, tuple(made)
+    )
+
+
+def made_value(value: Any) -> str | None:
+    """Check for a whole number or a string."""
+    return None if schema.is_whole(value) or isinstance(value, str) else "a whole number or a string"
+
+
+def checked_found(
+    tensors: dict[str, Tensor],
+    described: dict[str, Any],
+    rows: int,
+    origin: NDArray[np.float64],
+    count: int,
+    arrays: dict[str, NDArray[Any]],
+    model: MetaClusterer,
+) -> State:
+    """Return the clusters as they were before all edits."""
+    own = {name.removeprefix("found."): value for name, value in tensors.items() if name.startswith("found.")}
+    clusters = len(own["keys"]) if "keys" in own and own["keys"].ndim else 0
+    about = schema.fields(
+        described["found"],
+        {"names": schema.list_of(schema.text, clusters), "is_new": schema.list_of(schema.flag, clusters)},
+        name="living.found",
+    )
+    axes = arrays["precisions"].shape[1:]
+    width = len(origin)
+    parts = {
+        "weights": read(own, "components.weights", (clusters,), 0, 1 + 1e-6),
+        "means": read(own, "components.means", (clusters, width)),
+        "precisions": read(own, "components.precisions", (clusters, *axes)),
+        "offsets": read(own, "components.offsets", (clusters,), -1e100, 1e100),
+    }
+    facts = None
+    if any(name.startswith("facts.") for name in own):
+        facts = ClusterFacts(
+            read(own, "facts.features", (clusters, len(CLUSTER_FEATURES))),
+            read(own, "facts.mean_square", (clusters,), 0),
+            read(own, "facts.deviation", (clusters,), 0),
+        )
+    return State(
+        checked_keys(read_whole(own, "keys", (clusters,)), "living.found.keys", described["free"]),
+        read_whole(own, "labels", (rows,), clusters - 1),
+        about["names"],
+        np.array(about["is_new"], bool),
+        read(own, "confidence", (rows,), 0, 1),
+        read(own, "novelty", (rows,), 0, 1),
+        read(own, "stray", (rows,), 0, 1),
+        Components(**parts),
+        Tally(origin, read(own, "sums", (clusters, count)), float(described["factor"])),
+        facts,
+    )
+
+
+def read(
+    tensors: dict[str, Tensor], name: str, shape: tuple[int, ...], low: float = -LARGEST, high: float = LARGEST
+) -> NDArray[Any]:
+    """Return an array of numbers of a shape."""
+    return schema.tensor(tensors, name, shape, low, high, REAL).numpy()
+
+
+def read_whole(
+    tensors: dict[str, Tensor], name: str, shape: tuple[int, ...], high: int = schema.LARGEST_COUNT
+) -> NDArray[np.int64]:
+    """Return an array of whole numbers that are not negative."""
+    return schema.tensor(tensors, name, shape, 0, high, WHOLE).numpy()
+
+
+def checked_keys(keys: NDArray[np.int64], name: str, free: int) -> NDArray[np.int64]:
+    """Return the keys of clusters, if they rise and none is free."""
+    if (np.diff(keys) <= 0).any() or (len(keys) and keys[-1] >= free):
+        raise ValueError(f"{name}: keys of clusters must rise, and be below {free}")
+    return keys
+
+
+def check_distinct(name: str, values: list[str]) -> None:
+    """Raise ValueError if a value comes twice."""
+    if len(set(values)) < len(values):
+        raise ValueError(f"{name}: every cluster must have a name of its own")

@@ -1,0 +1,305 @@
+"""What becomes of the clusters of a pile by what is known: categories of the training, labels of some rows, links.
+
+Clusters are found in all rows first, whatever is known. Then each row may be of a known category instead
+(:mod:`metaclust.inference.known`); where most rows of a cluster are, so are the others. Labels and links hold in
+any case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import poisson
+
+from metaclust.inference.confidence import ClusterFacts, Confidence, row_features
+from metaclust.inference.initialise import nearest
+from metaclust.inference.known import Catalogue, known_features, nearest_categories, recognised
+from metaclust.inference.links import Links, centres_of
+from metaclust.inference.refine import own_variance_factors
+from metaclust.inference.stages import Floats, Labels
+from metaclust.inference.tally import Tally
+from metaclust.mixture.components import Components, Placement
+from metaclust.model.clustering_model import ClusteringModel
+from metaclust.model.selector import FeatureNetwork, sigmoid
+
+ROUNDS = 5
+"""How often at most rows find their cluster again after links have moved some."""
+MOSTLY = 0.5
+"""Where a larger share of a cluster is of known categories, the others of its rows are taken for such, too."""
+CHANCE = 0.05
+"""A known category is there if it would have as many rows by mistake with a smaller probability."""
+NEW = "new"
+"""What clusters are called that are of no known category, with a number."""
+
+
+class Clusters(Protocol):
+    """Clusters as they were found."""
+
+    @property
+    def components(self) -> Components: ...
+    @property
+    def confidence(self) -> Confidence | None: ...
+    @property
+    def describe(self) -> Callable[[Components], Confidence | None]: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """Categories that are known by name, and what recognises them."""
+
+    names: list[str]
+    catalogue: Catalogue
+    trained: frozenset[str]
+    """The categories of the training, whether they are looked for or not."""
+    taken: frozenset[str] = frozenset()
+    """Further names that no new cluster gets."""
+    judge: FeatureNetwork | None = None
+    """Says how probable it is that a row is of the category that is nearest; None where that was not learned."""
+
+    @classmethod
+    def of(cls, model: ClusteringModel, names: Sequence[str], use: bool = True) -> Known:
+        """Return the categories that a model was trained on, or none of them if not ``use``."""
+        held = model.known
+        if held is None:
+            return cls([], Catalogue.none(model.config.representation), frozenset(names))
+        every = Catalogue.held(held)
+        if not use:
+            return cls([], Catalogue.none(every.means.shape[1]), frozenset(names), judge=held.judge)
+        return cls(list(names), every, frozenset(names), judge=held.judge)
+
+    def joined(self, names: Sequence[str], catalogue: Catalogue) -> Known:
+        """Return these categories and others; of the same name, they are one."""
+        places = {name: place for place, name in enumerate(self.names)}
+        same = np.array([places.get(name, -1) for name in names], np.int64)
+        fresh = same < 0
+        every = self.catalogue.with_rows_of(catalogue.take(~fresh), same[~fresh]) + catalogue.take(fresh)
+        return replace(self, names=[*self.names, *(n for n, f in zip(names, fresh, strict=True) if f)], catalogue=every)
+
+
+@dataclass(frozen=True, eq=False)
+class Placed:
+    """Which rows are of known categories."""
+
+    target: Labels
+    """The category of each row; -1 for those that stay in their cluster."""
+    recognised: NDArray[np.bool_]
+    """Whether the row is there because it was recognised, or labelled, rather than because its cluster is."""
+    probability: Floats
+    """The probability that the row is of the category that is nearest to it."""
+    nearest: Labels
+
+
+@dataclass(frozen=True, eq=False)
+class Settled:
+    """The clusters of a pile, the largest first, and which of them are known."""
+
+    labels: Labels
+    confidence: Floats
+    names: list[str]
+    is_new: NDArray[np.bool_]
+    """Whether each cluster is of no category that the model was trained on."""
+    novelty: Floats
+    """The probability that each row is of none of them."""
+    stray: Floats
+    """The probability that each row is of no category of which there are others."""
+    components: Components
+    facts: ClusterFacts | None
+    tally: Tally
+
+    def take(self, rows: Labels) -> Settled:
+        """Return some of the rows, in the order given."""
+        return replace(
+            self, **{name: getattr(self, name)[rows] for name in ("labels", "confidence", "novelty", "stray")}
+        )
+
+
+def settled(
+    model: ClusteringModel,
+    z: NDArray[np.float32],
+    found: Clusters,
+    known: Known,
+    links: Links | None = None,
+    limit: int | None = None,
+    least: int = 1,
+) -> Settled:
+    """Return what becomes of the clusters that were found in rows.
+
+    Parameters
+    ----------
+    model : ClusteringModel
+    z : ndarray of shape (rows, S)
+        The representations of the rows.
+    found : Clusters
+        The clusters, found in all of these rows.
+    known : Known
+        The categories that rows may be of.
+    links : Links, optional
+        Rows that are labelled, and rows that have to be together or apart.
+    limit : int, optional
+        The largest number of clusters.
+    least : int
+        Clusters of new categories that have fewer rows are dissolved.
+    """
+    at = found.components.placed(z)
+    start, confidence = at.labels, at.probability if found.confidence is None else found.confidence.of(at)
+    rows = z.astype(np.float64)
+    origin, expected = rows.mean(0), model.expected_variance
+    labels = start if links is None else linked(model, rows, start, links)
+    known = with_labelled(known, rows, links)
+    placed = placed_rows(rows, labels, known, links, expected)
+    trained = np.array([*(name in known.trained for name in known.names), False])
+    novelty = 1 - placed.probability * trained[placed.nearest]
+    categories = len(known.names)
+    labels = np.where(placed.target >= 0, placed.target, categories + labels)
+    labels = few_enough(rows, labels, categories, limit, least)
+    if links is not None:
+        labels = links.moved(rows, labels, expected)
+    sizes, first = sizes_of(labels, int(labels.max()) + 1)
+    filled = np.flatnonzero(sizes)
+    # Of the same size by the first row.
+    order = filled[np.lexsort((first[filled], -sizes[filled]))]
+    number = np.zeros(len(sizes), np.int64)
+    number[order] = np.arange(len(order))
+    labels = number[labels]
+    names = with_new_names(
+        [known.names[place] if place < categories else None for place in order.tolist()], [*known.names, *known.taken]
+    )
+    (factor,) = own_variance_factors(rows - origin, [labels], expected)
+    tally = Tally.of(model, z, labels, len(order), origin, factor)
+    components, judge = found.components, found.confidence
+    if not np.array_equal(labels, start):
+        components = tally.components(model)
+        judge = found.describe(components)
+        now = components.placed(z, labels)
+        confidence = now.probability if judge is None else judge.of(now)
+    stray = stray_rows(model, rows, at, found.confidence)
+    if links is not None:
+        stray = np.where(links.group >= 0, 0.0, stray)
+    confidence = np.where(placed.recognised, placed.probability, confidence)
+    is_new = np.array([name not in known.trained for name in names])
+    facts = None if judge is None else judge.facts
+    return Settled(labels, confidence, names, is_new, novelty, stray, components, facts, tally)
+
+
+def stray_rows(model: ClusteringModel, rows: Floats, at: Placement, judge: Confidence | None) -> Floats:
+    """Return the probability that each row belongs nowhere; 0 where that was not learned."""
+    known = model.known
+    if known is None or judge is None:
+        return np.zeros(len(rows))
+    # Clusters without rows have no place among the features.
+    labels = np.unique(at.labels, return_inverse=True)[1]
+    of_known, _ = known_features(rows, labels, Catalogue.held(known), model.expected_variance)
+    of_cluster = row_features(at, judge.facts, judge.expected, False)
+    return sigmoid(known.outliers.outputs(np.column_stack([of_cluster, of_known])))
+
+
+def linked(model: ClusteringModel, rows: Floats, labels: Labels, links: Links) -> Labels:
+    """Return clusters that obey links: other rows follow those that links have moved."""
+    expected, origin = model.expected_variance, rows.mean(0)
+    labels = links.obeyed(rows, labels, expected)
+    for _ in range(ROUNDS):
+        (factor,) = own_variance_factors(rows - origin, [labels], expected)
+        tally = Tally.of(model, rows, labels, int(labels.max()) + 1, origin, factor)
+        again = links.obeyed(rows, tally.components(model).assigned(rows)[0], expected)
+        if np.array_equal(again, labels):
+            break
+        labels = again
+    return labels
+
+
+def with_labelled(known: Known, rows: Floats, links: Links | None) -> Known:
+    """Return the known categories and those of labelled rows."""
+    place = np.empty(0, np.int64) if links is None else np.flatnonzero(links.codes >= 0)
+    if links is None or not len(place):
+        return known
+    present, index = np.unique(links.codes[place], return_inverse=True)
+    added = Catalogue.of(rows[place], index, len(present), trained=False)
+    return known.joined([links.names[code] for code in present.tolist()], added)
+
+
+def placed_rows(rows: Floats, labels: Labels, known: Known, links: Links | None, expected: float) -> Placed:
+    """Return which rows are of known categories: those that are recognised or labelled, and others by their cluster."""
+    none = np.full(len(rows), -1)
+    if not known.names:
+        return Placed(none, np.zeros(len(rows), bool), np.zeros(len(rows)), none)
+    places = {name: place for place, name in enumerate(known.names)}
+    labelled = none if links is None else np.array([*(places.get(n, -1) for n in links.names), -1])[links.codes]
+    target, probability, near = none, np.zeros(len(rows)), none
+    owner = np.full(int(labels.max()) + 1, -1)
+    if known.judge is not None:
+        found = recognised(rows, labels, known.catalogue, known.judge, expected)
+        near, probability = found.category, found.probability
+        target = np.where(found.new, -1, near)
+        present = present_categories(target, probability, len(known.names))
+        present = np.union1d(present, labelled[labelled >= 0])
+        target = np.where(np.isin(target, present), target, -1)
+        if len(present):
+            # Rows that are nearest to a category of which there are no others.
+            near = present[nearest_categories(rows, known.catalogue.take(present)).first]
+    said = labelled >= 0
+    target, near = np.where(said, labelled, target), np.where(said, labelled, near)
+    probability = np.where(said, 1.0, probability)
+    owner[labels[said]] = labelled[said]
+    at_once = target >= 0
+    mostly = np.bincount(labels, at_once) > MOSTLY * np.bincount(labels)
+    # Rows that nothing says of are where their cluster is: with the labelled rows in it, or nearest to it.
+    rest = ~at_once
+    target = np.where(rest & mostly[labels], near, target)
+    target = np.where(rest & ~mostly[labels], owner[labels], target)
+    return Placed(target, at_once, probability, near)
+
+
+def present_categories(target: Labels, probability: Floats, categories: int) -> Labels:
+    """Return the known categories of which there are more rows than would be recognised by mistake.
+
+    As many rows are expected to be mistaken for a known category as the probabilities say, for each category the same
+    number on average.
+    """
+    of_known = target >= 0
+    found = np.bincount(target[of_known], minlength=categories)
+    by_mistake = float((1 - probability[of_known]).sum()) / categories
+    return np.flatnonzero((found > 0) & (poisson.sf(found - 1, by_mistake) < CHANCE))
+
+
+def few_enough(rows: Floats, labels: Labels, categories: int, limit: int | None, least: int) -> Labels:
+    """Dissolve small clusters of new categories, and the smallest of all until there are no more than allowed.
+
+    The first so many ``categories`` are known; their rows may be few.
+    """
+    while True:
+        sizes = np.bincount(labels)
+        filled = np.flatnonzero(sizes)
+        small = filled[(filled >= categories) & (sizes[filled] < least)]
+        if len(filled) > 1 and len(small):
+            gone = small[sizes[small].argmin()]
+        elif limit is not None and len(filled) > limit:
+            gone = filled[sizes[filled].argmin()]
+        else:
+            return labels
+        others = filled[filled != gone]
+        mine = labels == gone
+        labels = labels.copy()
+        labels[mine] = others[nearest(rows[mine], centres_of(rows, labels, len(sizes))[others])]
+
+
+def with_new_names(names: Sequence[str | None], taken: Sequence[str] = ()) -> list[str]:
+    """Call those without a name "new 1", "new 2", and so on, without a name that is there already.
+
+    >>> with_new_names(["refunds", None, "new 1", None])
+    ['refunds', 'new 2', 'new 1', 'new 3']
+    """
+    used = {name for name in names if name is not None} | set(taken)
+    free = (name for name in (f"{NEW} {number}" for number in count(1)) if name not in used)
+    return [next(free) if name is None else name for name in names]
+
+
+def sizes_of(labels: NDArray[np.int64], clusters: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return how many rows each cluster has, and the first of them (the number of rows where it has none)."""
+    first = np.full(clusters, len(labels))
+    np.minimum.at(first, labels, np.arange(len(labels)))
+    return np.bincount(labels, minlength=clusters), first

@@ -1,0 +1,183 @@
+"""Further rows for a clustering: into the clusters that are there, and into new ones where they fit none of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metaclust._util.progress import Waiting
+from metaclust.data.rows import DataError
+from metaclust.inference.cluster import cluster_array
+from metaclust.inference.confidence import ClusterFacts
+from metaclust.inference.edits import Edit, History, State
+from metaclust.inference.links import Links
+from metaclust.inference.settle import Known, Settled
+from metaclust.inference.stages import Labels
+
+if TYPE_CHECKING:
+    from metaclust.inference.result import Clustering
+
+
+def updated(
+    clustering: Clustering,
+    x: Any,
+    y: Any = None,
+    *,
+    known: Literal["auto", "use", "ignore"] = "auto",
+    relabel: bool = False,
+) -> Clustering:
+    """Return a clustering with further rows, or with those of each chunk of an iterator."""
+    if isinstance(x, Iterator):
+        if y is not None:
+            raise DataError("y: labels cannot be given with an iterator of chunks; update with one chunk after another")
+        for chunk in x:
+            clustering = updated(clustering, chunk, known=known, relabel=relabel)
+        return clustering
+    model, _ = clustering.model_for("update")
+    estimator = clustering.model
+    categories = estimator.recognised(known)
+    rows, z = estimator.represent(x)
+    links = Links.given(rows.ids, y)
+    before = clustering.state
+    everything = known_of(clustering, before, categories)
+    with Waiting("updating", enabled=estimator.progress):
+        _, settled = cluster_array(model, z, estimator.search("auto"), everything, links)
+    names = {name: place for place, name in enumerate(before.names)}
+    fresh = [place for place, name in enumerate(settled.names) if name not in names]
+    free = clustering.history.free
+    keys = [free + number for number in range(len(fresh))]
+    number = np.array([names.get(name, -1) for name in settled.names])
+    number[fresh] = len(before.names) + np.arange(len(fresh))
+    labels = number[settled.labels]
+    state = extended(before, settled, fresh, keys, labels, z, estimator.model_)
+    history = extended_history(clustering, settled, fresh, keys, state, z, free)
+    fixed = np.zeros(len(z), bool) if links is None else links.group >= 0
+    given = clustering.given
+    ids = continued_ids(clustering.ids, rows.ids)
+    old = clustering.rows
+    result = replace(
+        clustering,
+        **state.fields(),
+        history=history,
+        given=replace(given, fixed=np.concatenate([given.fixed, fixed])),
+        representations=np.concatenate([clustering.representations, z]),
+        ids=ids,
+        categories=None
+        if clustering.categories is None or rows.labels is None
+        else [*clustering.categories, *rows.labels],
+        rows=None if old is None or old.kind != rows.kind else replace(old.followed_by(rows), ids=ids),
+        k_probabilities={},
+        about={**clustering.about, "rows": len(ids), "updates": int(clustering.about.get("updates", 0)) + 1},
+    )
+    return relabelled(result) if relabel else result
+
+
+def known_of(clustering: Clustering, state: State, categories: Known) -> Known:
+    """Return the clusters as categories that are known, and the categories of which there are no rows yet."""
+    model = clustering.model.model_
+    trained = np.array([name in categories.trained for name in state.names])
+    clusters = Known(
+        list(state.names),
+        state.tally.catalogue(model, trained),
+        categories.trained,
+        frozenset(() if clustering.history.found is None else clustering.history.found.names),
+        categories.judge,
+    )
+    return clusters.joined(categories.names, categories.catalogue)
+
+
+def extended(
+    before: State,
+    settled: Settled,
+    fresh: list[int],
+    keys: list[int],
+    labels: Labels,
+    z: NDArray[np.float32],
+    model: Any,
+) -> State:
+    """Return clusters with further rows, and with new clusters after them."""
+    count = len(before.names) + len(fresh)
+    tally = before.tally.with_rows(model, z, labels, clusters=count)
+    return State(
+        np.concatenate([before.keys, np.array(keys, np.int64)]),
+        np.concatenate([before.labels, labels]),
+        [*before.names, *(settled.names[place] for place in fresh)],
+        np.concatenate([before.is_new, settled.is_new[fresh]]),
+        np.concatenate([before.confidence, settled.confidence]),
+        np.concatenate([before.novelty, settled.novelty]),
+        np.concatenate([before.stray, settled.stray]),
+        tally.components(model),
+        tally,
+        joined_facts(before.facts, settled.facts, fresh),
+    )
+
+
+def extended_history(
+    clustering: Clustering,
+    settled: Settled,
+    fresh: list[int],
+    keys: list[int],
+    after: State,
+    z: NDArray[np.float32],
+    free: int,
+) -> History:
+    """Return the history with further rows: in the clusters that were found, they are where edited ones come from."""
+    history = clustering.history
+    free += len(fresh)
+    found = history.found
+    if found is None:
+        return History(after.keys, free)
+    count = len(found.labels)
+    of_rows = after.keys[after.labels[count:]]
+    present = set(found.keys.tolist()) | set(keys)
+    origin = np.array([key if key in present else history.origin(key) for key in after.keys.tolist()])
+    places = {key: place for place, key in enumerate([*found.keys.tolist(), *keys])}
+    labels = np.array([places[key] for key in origin.tolist()])[after.labels[count:]]
+    found = extended(found, settled, fresh, keys, labels, z, clustering.model.model_)
+    made = ~np.isin(of_rows, list(present))
+    edits = history.edits
+    if made.any():
+        edits = (*edits, Edit("add", int(of_rows[made][0]), rows=count + np.flatnonzero(made), to=of_rows[made]))
+    return History(after.keys, free, edits, found)
+
+
+def joined_facts(ours: ClusterFacts | None, theirs: ClusterFacts | None, fresh: list[int]) -> ClusterFacts | None:
+    """Return what is known of clusters and of some others; nothing where nothing is known of either."""
+    if ours is None or theirs is None:
+        return ours if not fresh else None
+    added = theirs.take(np.array(fresh, np.int64))
+    pairs = ((getattr(ours, name), getattr(added, name)) for name in ("features", "mean_square", "deviation"))
+    return ClusterFacts(*(np.concatenate(pair) for pair in pairs))
+
+
+def relabelled(clustering: Clustering) -> Clustering:
+    """Return a clustering whose rows are where they are most probable now, but for those that a person has placed.
+
+    What was done before cannot be undone any more.
+    """
+    model, _ = clustering.model_for("update")
+    state, given = clustering.state, clustering.given
+    placed = np.array([name is not None for name in clustering.labelled()])
+    loose = np.flatnonzero(~placed)
+    z = clustering.representations[loose]
+    labels = state.labels.copy()
+    labels[loose] = state.components.assigned(z)[0]
+    tally = state.tally.with_rows(model, z, state.labels[loose], sign=-1.0).with_rows(model, z, labels[loose])
+    state = replace(state, labels=labels, tally=tally, components=tally.components(model))
+    history = History(state.keys, clustering.history.free)
+    return replace(clustering, **state.fields(), history=history, given=replace(given, fixed=given.fixed | placed))
+
+
+def continued_ids(before: list[str], added: list[str]) -> list[str]:
+    """Return the ids of all rows; where they are but numbers of rows, counting goes on.
+
+    >>> continued_ids(["0", "1"], ["0"]), continued_ids(["a", "b"], ["0"])
+    (['0', '1', '2'], ['a', 'b', '0'])
+    """
+    if before == [str(place) for place in range(len(before))] and added == [str(place) for place in range(len(added))]:
+        return [*before, *(str(len(before) + place) for place in range(len(added)))]
+    return [*before, *added]
