@@ -30,7 +30,7 @@ FORMAT = 3
 2: a model's settings have ``learned_start``, its description ``decisions``; embeddings of texts say whether they are
    multiplied (``scaled``).
 3: the learned selector of a model is another one (that of older files is not used), and a clustering may hold
-   ``k_probabilities`` and facts of its clusters.
+   ``k_probabilities``, facts of its clusters and what its ids were (``index``).
 """
 READABLE = (1, 2, 3)
 LONGEST_REASON = 600
