@@ -19,7 +19,8 @@ from metaclust._util.distributed import current
 from metaclust._util.progress import Waiting
 from metaclust._util.targets import check_new_folder
 from metaclust._util.tensors import refusing, versions
-from metaclust.data.inputs import as_rows, is_numeric_matrix
+from metaclust.data.inputs import as_rows, is_numeric_matrix, with_table
+from metaclust.data.labels import labelled_rows, read_labels, written_labels
 from metaclust.data.preparation.embeddings import EmbeddingPreparation
 from metaclust.data.preparation.prepare import (
     Preparation,
@@ -34,6 +35,7 @@ from metaclust.inference.cluster import cluster_array, representations, warn_if_
 from metaclust.inference.edits import given_by
 from metaclust.inference.links import Links
 from metaclust.inference.numbers import shifted
+from metaclust.inference.owned import fixed
 from metaclust.inference.pipeline import Search
 from metaclust.inference.result import Clustering
 from metaclust.inference.settle import Known
@@ -200,13 +202,17 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     ) -> MetaClusterer:
         """Learn from rows ``X`` of the categories ``y``, which rows of ``read_data`` may bring along.
 
+        Rows whose category is None, NaN, "" or, among whole numbers, -1 are unlabelled: they are left out, and
+        ``decisions_`` says how many.
+
         Some of the categories are kept from training and choose the weights that cluster them best. With ``folder`` the
         run is kept there, and ``resume=True`` goes on with one that was interrupted.
         """
         self.check_settings()
         if folder is not None and current().main:
             check_new_folder(Path(folder))
-        rows = self._rows(X, y, training=True).without_small_categories()
+        rows, remarks = labelled_rows(self._rows(X, y, training=True))
+        rows = rows.without_small_categories()
         check_applicable(self.get_params(), rows)
         preparation, rows = fit_preparation(
             rows, scaling=self.scaling, text=self.text, embedding_model=self.embedding_model
@@ -218,7 +224,7 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             self.get_params(), preparation(rows), numbers, shape, folder=folder, resume=resume, texts=texts
         )
         learned = learn(recipe)
-        self.model_, self.run_, self.decisions_ = learned.model, learned.run, learned.decisions
+        self.model_, self.run_, self.decisions_ = learned.model, learned.run, [*remarks, *learned.decisions]
         if learned.tuned is not None and isinstance(preparation, EmbeddingPreparation):
             preparation = preparation.with_weights(learned.tuned)
             self.model_.hold_embedder(learned.tuned.tensors)
@@ -268,9 +274,9 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         clusters = len(settled.names)
         warn_if_all_are_used(clusters, limit, len(rows))
         return Clustering(
-            labels=settled.labels,
-            confidence=settled.confidence,
-            representations=z,
+            labels=fixed(settled.labels),
+            confidence=fixed(settled.confidence),
+            representations=fixed(z),
             components=settled.components,
             bound=found.bound,
             starts=found.starts,
@@ -422,8 +428,8 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         """Return the rows of ``X``; a matrix of numbers is validated as scikit-learn does."""
         like: Preparation | None = None if training else self.preparation_
         if not is_numeric_matrix(X) or (like is not None and like.kind != "vectors"):
-            rows = as_rows(X, y, like)
-            if training and rows.labels is None:
+            rows = as_rows(X, y, like, partial=training)
+            if training and rows.labels is None and rows.partial is None:
                 raise ValueError("MetaClusterer requires y to be passed, but the target y is None: give categories")
             for name in ("n_features_in_", "feature_names_in_") if training else ():
                 if hasattr(self, name):
@@ -435,9 +441,14 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             return rows
         checks: dict[str, Any] = {"accept_sparse": "csr", "dtype": "numeric", "reset": training}
         if y is None and not training:
-            return self._named(as_rows(validate_data(self, X, **checks)))
+            return with_table(self._named(as_rows(validate_data(self, X, **checks))), X)
+        given = y
+        if training and y is not None:
+            # scikit-learn takes neither None nor NaN for a label; a column of labels is a mistake that it warns of.
+            given = written_labels(column_or_1d(y, warn=True) if getattr(y, "ndim", 1) == 2 else y)
+            y = read_labels(given)[0]
         X, y = validate_data(self, X, y, **checks, ensure_min_samples=2 if training else 1, y_numeric=False)
-        return self._named(as_rows(X, column_or_1d(y)))
+        return self._named(as_rows(X, given if training else column_or_1d(y), partial=training))
 
     def _named(self, rows: Rows) -> Rows:
         """Give columns that scikit-learn has validated the names that were seen in training."""

@@ -14,6 +14,8 @@ from scipy import sparse
 from torch import Tensor
 
 from metaclust.data.datasets.named import Dataset
+from metaclust.data.input_table import ids_of, table_of
+from metaclust.data.labels import with_labels, written_labels
 from metaclust.data.preparation.base import Preparation
 from metaclust.data.readers.arrays import array_rows, names_of, rows_from_array
 from metaclust.data.readers.cells import Reading
@@ -45,22 +47,51 @@ def is_numeric_matrix(x: Any) -> bool:
     return not hasattr(x, "str")
 
 
-def as_rows(x: Any, y: Any = None, like: Preparation | None = None) -> Rows:
-    """Return the rows of ``x``, with the categories ``y``; ``like`` is the preparation of the model they are for."""
+def as_rows(x: Any, y: Any = None, like: Preparation | None = None, partial: bool = False) -> Rows:
+    """Return the rows of ``x``, with the categories ``y``; ``like`` is the preparation of the model they are for.
+
+    With ``partial``, ``y`` may lack the category of some rows, see :func:`metaclust.data.labels.read_labels`.
+    """
+    if partial and y is not None:
+        rows = as_rows(x, None, like)
+        return with_labels(rows, written_labels(y, len(rows)))
     if isinstance(x, Dataset):
         x = x.rows()
     if isinstance(x, Rows):
-        return x if y is None else replace(x, labels=names_of(y, len(x), "y"))
+        return x if y is None else replace(x, labels=names_of(y, len(x), "y"), partial=None)
     if is_table(x) and not is_numeric_matrix(x):
         columns = Columns(usual_text=None if like is None else like.reading().get("usual_text"), has_options=False)
-        frame = x if isinstance(x, pl.DataFrame) else pl.DataFrame({str(name): list(x[name]) for name in x.columns})
-        rows = rows_from_table(frame, columns, reading=READING)
-        return replace(rows, labels=None if y is None else names_of(y, len(rows), "y"))
+        rows = rows_from_table(polars_of(x), columns, reading=READING)
+        rows = replace(rows, labels=None if y is None else names_of(y, len(rows), "y"))
+        ids = None if rows.table is None else rows.table.ids
+        return with_table(rows, x, ids)
     if is_image_list(x):
         x = stack_images(list(x), like)
     if hasattr(x, "to_list") and not isinstance(x, np.ndarray):
-        x = x.to_list()
+        return with_table(array_rows(x.to_list(), y, None, "auto", READING), x)
     return array_rows(x, y, None, "auto", READING)
+
+
+def polars_of(x: Any) -> pl.DataFrame:
+    """Return a data frame of any library as one of polars."""
+    if isinstance(x, pl.DataFrame):
+        return x
+    table = table_of(x)
+    if table is None:
+        return pl.DataFrame({str(name): list(x[name]) for name in x.columns})
+    return pl.DataFrame({column.name: column for column in table.polars(dict(enumerate(table.names)))})
+
+
+def with_table(rows: Rows, x: Any, ids: str | None = None) -> Rows:
+    """Return rows with the table that they came as, if it is one; ``ids`` is the column that their ids are from.
+
+    The rows of a pandas data frame are called by its index, unless they have ids of their own.
+    """
+    table = table_of(x, ids)
+    if table is None:
+        return rows
+    index = ids_of(table) if ids is None else None
+    return replace(rows, ids=rows.ids if index is None else index, table=table)
 
 
 def is_image_list(x: Any) -> bool:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from metaclust.data.input_table import InputTable
 from metaclust.data.kinds import DataKind, Kind, kind_named
 
 Values: TypeAlias = NDArray[Any] | list[str] | sparse.csr_array
@@ -45,6 +46,10 @@ class Rows:
         Where the rows come from, for messages.
     notes : tuple of str
         What was decided while reading: the kind, the columns, the rows that were left out.
+    partial : list of str, optional
+        The category of each row, "" where it is unknown, if it is known of some rows only; ``labels`` is then None.
+    table : InputTable, optional
+        The table that the rows come from: results carry its columns.
     """
 
     kind: Kind
@@ -54,6 +59,8 @@ class Rows:
     columns: tuple[str, ...] = ()
     source: str = "the rows"
     notes: tuple[str, ...] = ()
+    partial: list[str] | None = None
+    table: InputTable | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         kind_named(self.kind)
@@ -70,6 +77,9 @@ class Rows:
     def _counts(self) -> str:
         shape = "" if isinstance(self.values, list) else " of " + "x".join(str(n) for n in self.values.shape[1:])
         known = "" if self.labels is None else f", {len(set(self.labels))} categories"
+        if self.partial is not None:
+            labelled = [name for name in self.partial if name]
+            known = f", {len(set(labelled))} categories in {len(labelled):,} labelled rows"
         return f"{len(self):,} {self.data_kind.plural}{shape}{known}"
 
     @property
@@ -86,7 +96,10 @@ class Rows:
             return self
         values = [self.values[i] for i in index] if isinstance(self.values, list) else self.values[index]
         labels = None if self.labels is None else [self.labels[i] for i in index]
-        return replace(self, values=values, ids=[self.ids[i] for i in index], labels=labels)
+        partial = None if self.partial is None else [self.partial[i] for i in index]
+        table = None if self.table is None else self.table.take(index)
+        ids = [self.ids[i] for i in index]
+        return replace(self, values=values, ids=ids, labels=labels, partial=partial, table=table)
 
     def followed_by(self, others: Rows) -> Rows:
         """Return these rows and others of the same kind after them."""
@@ -98,7 +111,7 @@ class Rows:
         else:
             values = np.concatenate([self.values, np.asarray(others.values)])
         labels = None if self.labels is None or others.labels is None else [*self.labels, *others.labels]
-        return replace(self, values=values, ids=[*self.ids, *others.ids], labels=labels)
+        return replace(self, values=values, ids=[*self.ids, *others.ids], labels=labels, partial=None, table=None)
 
     def numbered(self) -> tuple[NDArray[np.int64], list[str]]:
         """Return the category of each row as a number, and the names of the categories in order.

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 from sklearn.metrics.cluster import contingency_matrix
 
+from metaclust.data.input_table import Index
 from metaclust.data.readers.arrays import names_of
 from metaclust.data.rows import DataError, Rows
 from metaclust.inference.confidence import ClusterFacts, Confidence
@@ -31,7 +31,9 @@ from metaclust.inference.edits import (
     rows_given,
     splitting,
 )
+from metaclust.inference.frames import result_frame
 from metaclust.inference.numbers import interval
+from metaclust.inference.owned import fixed, owned_fields
 from metaclust.inference.select import LearnedSelector
 from metaclust.inference.settle import with_new_names
 from metaclust.inference.tally import Tally
@@ -114,6 +116,10 @@ class Clustering:
         What has been changed by hand, and the clusters as they were before.
     given : Given
         Rows that were labelled or linked when the clusters were found.
+    index : Index or None
+        What the ids were in the table that came in: strings, whole numbers, the index of a pandas data frame.
+
+    Arrays are read-only, and no array that was passed changes the clustering when it is changed.
     """
 
     labels: NDArray[np.int64]
@@ -137,6 +143,7 @@ class Clustering:
     tally: Tally | None = None
     history: History = field(default_factory=History.unknown)
     given: Given = field(default_factory=Given.unknown)
+    index: Index | None = None
 
     def __post_init__(self) -> None:
         """Raise DataError that names the row if the outcome is not what it must be."""
@@ -159,10 +166,10 @@ class Clustering:
             if not len(getattr(self, field_name)):
                 object.__setattr__(self, field_name, value)
         # Sizes, scores and files are derived from them, and would no longer fit were they changed by mistake.
-        for field_name in ("labels", "confidence", "is_new", "novelty", "outlier_probability"):
-            fixed = getattr(self, field_name).view()
-            fixed.flags.writeable = False
-            object.__setattr__(self, field_name, fixed)
+        for field_name, value in owned_fields(self).items():
+            object.__setattr__(self, field_name, value)
+        if self.index is None and self.rows is not None and self.rows.table is not None:
+            object.__setattr__(self, "index", self.rows.table.index)
 
     @property
     def n_clusters(self) -> int:
@@ -293,16 +300,17 @@ class Clustering:
             labels, confidence = judge.assigned(z, further=True)
         return replace(
             self,
-            labels=labels,
-            confidence=confidence,
+            labels=fixed(labels),
+            confidence=fixed(confidence),
+            representations=fixed(z),
             novelty=self.is_new[labels].astype(np.float64),
             outlier_probability=np.zeros(len(labels)),
             history=History.unknown(),
             given=Given.unknown(),
-            representations=z,
             ids=rows.ids,
             categories=rows.labels,
             rows=rows,
+            index=None,
             about={**self.about, "data": rows.source, "rows": len(rows), "assigned": True},
         )
 
@@ -476,15 +484,11 @@ class Clustering:
             raise ValueError("y=None: the rows have no known categories to compare with; pass them as y")
         return {**label_scores(known, self.labels), "k_error": float(self.n_clusters - len(set(known)))}
 
-    def to_frame(self) -> pl.DataFrame:
-        """Return a polars data frame with the id, cluster, confidence and unsure flag of each row.
-
-        It also has the known category of each row, if there is one. ``.to_pandas()`` converts it to pandas.
-        """
-        columns: dict[str, Sequence[Any] | NDArray[Any]] = {
-            "id": self.ids,
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """Return what the result says of each row: the columns of data frames and of files, by name."""
+        columns: dict[str, NDArray[Any]] = {
             "cluster": self.labels,
-            "name": [self.names[label] for label in self.labels],
+            "name": np.array(self.names, dtype=object)[self.labels],
             "new": self.is_new[self.labels],
             "confidence": self.confidence,
             "unsure": self.unsure,
@@ -492,8 +496,24 @@ class Clustering:
             "outlier": self.outlier,
         }
         if self.categories is not None:
-            columns["category"] = self.categories
-        return pl.DataFrame(columns)
+            columns["category"] = np.array(self.categories, dtype=object)
+        return columns
+
+    def to_frame(
+        self, library: Literal["auto", "pandas", "polars"] = "auto", *, keep: Sequence[Any] | None = None
+    ) -> Any:
+        """Return a data frame with a row for each row: :meth:`columns`, then the columns of the table that came in.
+
+        Parameters
+        ----------
+        library : {"auto", "pandas", "polars"}, default="auto"
+            The library of the data frame; "auto" is pandas if the rows came as a pandas data frame, otherwise polars.
+            A pandas data frame has the index of the one that came in; others have the ids in the column "id".
+        keep : list of str, optional
+            The columns of the input to keep; by default all of them, and none of a clustering from a file, which holds
+            ids or index only. Where a column of the result has the same name, that of the input ends with "_input".
+        """
+        return result_frame(self, library, keep)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Save the clustering and its model, but not the rows themselves, to one safetensors file."""

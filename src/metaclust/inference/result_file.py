@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import warnings
 from dataclasses import asdict
 from typing import Any
 
@@ -15,6 +17,7 @@ from torch import Tensor
 from metaclust._util import schema
 from metaclust._util.devices import choose_device
 from metaclust._util.tensors import read_tensors, refusing, with_prefix, write_tensors
+from metaclust.data.input_table import STRINGS, Index
 from metaclust.estimator import MetaClusterer
 from metaclust.inference.confidence import ClusterFacts
 from metaclust.inference.living_file import checked_living, living_tensors
@@ -41,9 +44,7 @@ LARGEST_MEAN, LARGEST_PRECISION = 1e38, 1e100
 def save_clustering(clustering: Clustering, path: str | os.PathLike[str]) -> None:
     """Write a clustering, but not the rows themselves, to a file."""
     arrays = {name: getattr(clustering, name) for name in ARRAYS}
-    # Torch takes no array that is read-only, as labels are.
-    tensors = {name: torch.from_numpy(a if a.flags.writeable else a.copy()) for name, a in arrays.items()}
-    tensors |= {name: torch.from_numpy(value) for name, value in asdict(clustering.components).items()}
+    arrays |= vars(clustering.components)
     header: dict[str, Any] = {
         "kind": "clustering",
         "bound": clustering.bound,
@@ -55,16 +56,26 @@ def save_clustering(clustering: Clustering, path: str | os.PathLike[str]) -> Non
     }
     if clustering.k_probabilities:
         header["k_probabilities"] = {str(number): value for number, value in clustering.k_probabilities.items()}
+    if clustering.index is not None and clustering.index != STRINGS:
+        header["index"] = asdict(clustering.index)
     if clustering.facts is not None:
-        tensors |= {f"facts.{name}": torch.from_numpy(value) for name, value in vars(clustering.facts).items()}
+        arrays |= {f"facts.{name}": value for name, value in vars(clustering.facts).items()}
     living, more = living_tensors(clustering)
-    tensors |= living
+    tensors = tensors_of(arrays) | living
     header |= more
     model: MetaClusterer | None = clustering.model
     if model is not None:
         header["model"] = model_header(model.model_, model.categories_, model.description())
         tensors |= {f"model.{name}": value for name, value in model.model_.state_dict().items()}
     write_tensors(path, tensors, header)
+
+
+def tensors_of(arrays: dict[str, NDArray[Any]]) -> dict[str, Tensor]:
+    """Return arrays as tensors that share their memory and are only read."""
+    with warnings.catch_warnings():
+        # The arrays of a clustering are read-only, which torch warns of.
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable", category=UserWarning)
+        return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
 
 def load_clustering(path: str | os.PathLike[str], device: str = "auto") -> Clustering:
@@ -86,8 +97,9 @@ def load_clustering(path: str | os.PathLike[str], device: str = "auto") -> Clust
         schema.fields(
             header,
             {**required, "categories": schema.optional(names)},
-            {"model": schema.optional(schema.mapping), "k_probabilities": schema.mapping},
+            {"model": schema.optional(schema.mapping), "k_probabilities": schema.mapping, "index": schema.mapping},
         )
+        index = checked_index(header["index"], header["ids"]) if "index" in header else None
         for start in header["starts"]:
             schema.fields(start, START, {"score": schema.optional(schema.number()), "selected": schema.flag}, "starts")
         model = None
@@ -102,6 +114,7 @@ def load_clustering(path: str | os.PathLike[str], device: str = "auto") -> Clust
             confidence=np.minimum(arrays["confidence"], 1),
             representations=arrays["representations"],
             components=Components(**{name: arrays[name] for name in COMPONENTS}),
+            index=index,
             bound=float(header["bound"]),
             starts=tuple(Start(**start) for start in header["starts"]),
             ids=header["ids"],
@@ -124,6 +137,17 @@ def checked_numbers(described: dict[str, Any]) -> dict[int, float]:
         schema.fields({name: value}, {name: schema.number(0, 1 + PROBABILITY_ROUNDING)}, name="k_probabilities")
         found[int(name)] = float(value)
     return dict(sorted(found.items()))
+
+
+def checked_index(described: dict[str, Any], ids: list[str]) -> Index:
+    """Return what the ids of rows were, if they can have been that."""
+    kinds = {"whole": schema.flag, "pandas": schema.flag, "name": schema.optional(schema.text)}
+    schema.fields(described, kinds, name="index")
+    index = Index(**{name: described[name] for name in kinds})
+    for name in ids if index.whole else ():
+        if not re.fullmatch(r"-?[0-9]{1,19}", name, re.ASCII) or not -(2**63) <= int(name) < 2**63:
+            raise ValueError(f"ids has {name[:40]!r}: it must be a whole number of 64 bits, as the index says")
+    return index
 
 
 def checked_facts(tensors: dict[str, Tensor], clusters: int) -> ClusterFacts:

@@ -59,6 +59,7 @@ def updated(
     given = clustering.given
     ids = continued_ids(clustering.ids, rows.ids)
     old = clustering.rows
+    of_table = None if rows.table is None else rows.table.index
     result = replace(
         clustering,
         **state.fields(),
@@ -70,6 +71,7 @@ def updated(
         if clustering.categories is None or rows.labels is None
         else [*clustering.categories, *rows.labels],
         rows=None if old is None or old.kind != rows.kind else replace(old.followed_by(rows), ids=ids),
+        index=clustering.index if of_table == clustering.index else None,
         k_probabilities={},
         about={**clustering.about, "rows": len(ids), "updates": int(clustering.about.get("updates", 0)) + 1},
     )

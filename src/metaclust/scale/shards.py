@@ -98,7 +98,7 @@ class Encoded:
         target = Path(self.folder) / f"{path.stem}.npy"
         if not target.is_file():
             estimator = loaded(self.model, self.device)
-            _, z = estimator.represent(read_data(path, like=estimator.preparation_, progress=False))
+            _, z = estimator.represent(read_data(path, keep=[], like=estimator.preparation_, progress=False))
             target.parent.mkdir(parents=True, exist_ok=True)
             encode_to_file(lambda: [z], lambda rows: rows, target)
         return NpyStream(target)

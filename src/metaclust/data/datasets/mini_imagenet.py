@@ -55,7 +55,7 @@ def from_tables(folder: Path) -> list[tuple[Path, str, str]]:
         table = folder / f"{split}.csv"
         if not table.is_file():
             continue
-        rows = read_table(table, Columns(label="label", text="filename"), "text")
+        rows = read_table(table, Columns(label="label", text="filename", keep=()), "text")
         for name, category in zip(rows.values, rows.labels or [], strict=True):
             file = folder / "images" / str(name)
             if Path(str(name)).name != name:

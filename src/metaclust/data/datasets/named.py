@@ -158,7 +158,7 @@ def read_text(name: str, folder: Path) -> Dataset:
     file = next((folder / table for table in TABLES if (folder / table).is_file()), None)
     if file is None:
         raise FileNotFoundError(f"there is no {', '.join(TABLES)} in {folder}: {CARDS[name].how}")
-    rows = replace(read_table(file, Columns(label="label", text="text"), "text", "drop"), source=str(file))
+    rows = replace(read_table(file, Columns(label="label", text="text", keep=()), "text", "drop"), source=str(file))
     if name in PAPER_RULES:
         words, kept = find_words(rows, PAPER_RULES[name], "counts")
         counts = Rows("vectors", words(kept), kept.ids, kept.labels, words.vocabulary, kept.source, kept.notes)
@@ -172,7 +172,7 @@ def group_of(name: str, file: Path) -> dict[str, str] | None:
     if column is None:
         return None
     try:
-        groups = read_table(file, Columns(label="label", text=column), "text", "drop")
+        groups = read_table(file, Columns(label="label", text=column, keep=()), "text", "drop")
     except DataError:
         return None
     return dict(zip(groups.labels or [], [str(group) for group in groups.values], strict=True))

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from metaclust.data.kinds import KINDS, Kind, check_kind
+from metaclust.data.labels import check_characters, with_labels, written_labels
 from metaclust.data.readers.cells import Missing, Reading, text_rows, vector_rows
 from metaclust.data.rows import DataError, Rows, listed, shown
 
@@ -65,12 +66,16 @@ def array_rows(values: Any, labels: Any, ids: Any, kind: Kind, reading: Reading)
         raise DataError(f"{source} has no rows: give at least one")
     count = array.shape[0]
     numbers = [str(i) for i in range(count)] if ids is None else names_of(ids, count, f"the ids of {source}")
-    known = None if labels is None else names_of(labels, count, f"the labels of {source}")
+    what = f"the labels of {source}"
+    read = written_labels if reading.partial else names_of
+    known = None if labels is None else read(labels, count, what)
     if found == "text":
-        return text_rows(list(array), numbers, known, reading)
-    if found == "vectors":
-        return vector_rows(array, numbers, known, reading)
-    return Rows("images", as_images(array, source), numbers, known, source=source, notes=reading.notes)
+        rows = text_rows(list(array), numbers, known, reading)
+    elif found == "vectors":
+        rows = vector_rows(array, numbers, known, reading)
+    else:
+        rows = Rows("images", as_images(array, source), numbers, known, source=source, notes=reading.notes)
+    return with_labels(rows, rows.labels) if reading.partial else rows
 
 
 def as_sparse(values: Any, source: str) -> sparse.csr_array:
@@ -120,13 +125,6 @@ def as_array(values: Any, source: str) -> NDArray[Any]:
             f"{source} has shape {array.shape}: vectors are {KINDS['vectors'].form}, images {KINDS['images'].form}"
         )
     return array
-
-
-def check_characters(array: NDArray[Any], what: str) -> None:
-    """Raise DataError for strings of numbers that are not characters, such as those of a damaged file."""
-    codes = np.ascontiguousarray(array.astype(array.dtype.newbyteorder("="), copy=False)).reshape(-1).view(np.uint32)
-    if ((codes > 0x10FFFF) | ((codes >= 0xD800) & (codes < 0xE000))).any():
-        raise DataError(f"{what}: strings hold values that are not characters: save them as text again")
 
 
 def as_images(array: NDArray[Any], source: str) -> NDArray[np.uint8]:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from metaclust.data.input_table import InputTable
 from metaclust.data.rows import DataError, DataWarning, Rows, shown
 
 Missing = Literal["error", "drop", "mean"]
@@ -28,6 +29,10 @@ class Reading:
     """Masks of the rows to leave out for want of a label, by the reason to give."""
     has_missing: bool = True
     """Whether the caller has an argument ``missing`` that messages can point to."""
+    partial: bool = False
+    """Whether some rows may lack a label."""
+    table: InputTable | None = None
+    """The table that the rows come from."""
 
     def __post_init__(self) -> None:
         if self.missing not in ("error", "drop", "mean"):
@@ -49,7 +54,7 @@ def vector_rows(
     with np.errstate(over="ignore"):
         values = values if sparse.issparse(values) else np.ascontiguousarray(values, np.float32)
     cells: Any = values.data if sparse.issparse(values) else values
-    rows = Rows("vectors", values, ids, labels, reading.columns, source, reading.notes)
+    rows = Rows("vectors", values, ids, labels, reading.columns, source, reading.notes, table=reading.table)
     with np.errstate(invalid="ignore"):
         finite = np.isfinite(cells.sum(dtype=np.float64))
     if finite:
@@ -87,7 +92,7 @@ def text_rows(values: list[Any], ids: list[str], labels: list[str] | None, readi
                 f"{reading.source}: row {i} (counting from 0) is {shown(value)}, not a string: texts must be strings"
             )
     texts = [value or "" for value in values]
-    rows = Rows("text", texts, ids, labels, reading.columns, reading.source, reading.notes)
+    rows = Rows("text", texts, ids, labels, reading.columns, reading.source, reading.notes, table=reading.table)
     blank = np.array([not value or value.isspace() for value in values], bool)
     if reading.missing == "drop":
         return without(rows, {"an empty text": blank, **reading.unlabelled})

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import warnings
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -11,7 +13,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from metaclust.data.input_table import Index, InputTable, is_whole
 from metaclust.data.kinds import Kind
+from metaclust.data.labels import marked_whole_numbers, with_labels
 from metaclust.data.readers.cells import Reading, text_rows, vector_rows
 from metaclust.data.readers.numbers import (
     Table,
@@ -22,7 +26,7 @@ from metaclust.data.readers.numbers import (
     refuse_written_numbers,
     shown_type,
 )
-from metaclust.data.rows import DataError, Rows, listed, shown
+from metaclust.data.rows import DataError, DataWarning, Rows, listed, shown
 
 TEXT_NAMES = ("text", "document", "content", "body", "sentence", "message", "description", "abstract", "title")
 LABEL_NAMES = ("label", "category")
@@ -41,6 +45,10 @@ class Columns:
     text: str | None = None
     vector: Sequence[str] | None = None
     ids: str | None = None
+    keep: Sequence[str] | None = None
+    """The columns that results carry; all of them if it is None."""
+    partial: bool = False
+    """Whether some rows may lack a label."""
     usual_text: str | None = None
     """The column of text if there is one of that name."""
     has_options: bool = True
@@ -57,9 +65,16 @@ DETECTED = Columns()
 
 
 def rows_from_table(
-    frame: pl.DataFrame, columns: Columns = DETECTED, kind: Kind = "auto", reading: Reading | None = None
+    frame: pl.DataFrame,
+    columns: Columns = DETECTED,
+    kind: Kind = "auto",
+    reading: Reading | None = None,
+    written: pl.DataFrame | None = None,
 ) -> Rows:
-    """Return the rows, labels and ids of a table, from the given or the detected columns."""
+    """Return the rows, labels and ids of a table, from the given or the detected columns.
+
+    ``written`` is the same table as results carry it.
+    """
     reading = reading or Reading("the table")
     source = reading.source
     if frame.height == 0:
@@ -69,7 +84,7 @@ def rows_from_table(
     fixed = (pl.Categorical, pl.Enum)
     table = {name: column.cast(pl.String) if column.dtype in fixed else column for name, column in table.items()}
     columns = with_lists(columns, table)
-    asked = [columns.label, columns.text, columns.ids, *(columns.vector or ())]
+    asked = [columns.label, columns.text, columns.ids, *(columns.vector or ()), *(columns.keep or ())]
     unknown = [name for name in asked if name is not None and name not in table]
     if unknown:
         raise DataError(f"{source} has no column {listed(unknown, 20)}: its columns are {listed(list(table), 20)}")
@@ -81,17 +96,45 @@ def rows_from_table(
     free = [n for n in table if n not in (label, ids) and (n in named or n.strip().lower() not in ID_NAMES)]
     found, used = choose_columns(table, free, columns, kind, source)
     numbers = [str(i) for i in range(frame.height)] if ids is None else strings_of(table[ids], ids, source, "id")
+    if columns.ids is not None:
+        warn_of_ids(numbers, columns.ids, source)
     known = None if label is None else label_names(table[label], label, source)
+    if known is not None and columns.partial:
+        known = marked_whole_numbers(known)
     reading = replace(
         reading,
         columns=tuple(used),
         notes=column_notes(found, used, label, ids, list(table)),
-        unlabelled={} if known is None else unlabelled_rows(known, str(label), reading),
+        unlabelled={} if known is None or columns.partial else unlabelled_rows(known, str(label), reading),
+        table=kept_table(frame if written is None else written, columns.keep, ids, label),
     )
     if found == "text":
-        return text_rows(strings_of(table[used[0]], used[0], source, "text"), numbers, known, reading)
-    names, cells = number_table(table, used, source, columns.remedy())
-    return vector_rows(cells, numbers, known, replace(reading, columns=tuple(names)))
+        rows = text_rows(strings_of(table[used[0]], used[0], source, "text"), numbers, known, reading)
+    else:
+        names, cells = number_table(table, used, source, columns.remedy())
+        rows = vector_rows(cells, numbers, known, replace(reading, columns=tuple(names)))
+    return with_labels(rows, rows.labels) if columns.partial else rows
+
+
+def kept_table(frame: pl.DataFrame, keep: Sequence[str] | None, ids: str | None, label: str | None) -> InputTable:
+    """Return the columns of a table that results carry."""
+    whole = ids is not None and is_whole(frame[ids])
+    kept = frame if keep is None else frame.select([frame[name] for name in dict.fromkeys(keep)])
+    return InputTable(kept, Index(whole), ids, label)
+
+
+def warn_of_ids(ids: list[str], column: str, source: str) -> None:
+    """Warn of ids that do not tell rows apart."""
+    blank = sum(not name.strip() for name in ids)
+    twice = [name for name, count in Counter(ids).items() if count > 1 and name.strip()]
+    what = [f"{blank:,} rows without one"] if blank else []
+    what += [f"{len(twice):,} that several rows have, such as {shown(twice[0])}"] if twice else []
+    if what:
+        warnings.warn(
+            f"{source}: the ids in column {shown(column)} do not tell all rows apart: there are {' and '.join(what)}",
+            DataWarning,
+            stacklevel=3,
+        )
 
 
 def column_notes(

@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 
 from metaclust.data.files import DEFAULT_LIMIT, Limit, open_regular, size_of
 from metaclust.data.kinds import Kind
+from metaclust.data.labels import UNLABELLED, check_characters
 from metaclust.data.npy_format import opened_npy, read_header, read_values
-from metaclust.data.readers.arrays import check_characters, rows_from_array
-from metaclust.data.readers.cells import Missing
+from metaclust.data.readers.arrays import array_rows
+from metaclust.data.readers.cells import Missing, Reading
 from metaclust.data.rows import DataError, DataWarning, Rows, listed, reason_of, shown
 
 VALUE_NAMES = ("X", "x", "data", "values", "images", "embeddings", "features", "texts", "text", "rows")
@@ -27,7 +28,9 @@ ID_NAMES = ("ids", "id")
 MOST_ARRAYS = 10_000
 
 
-def read_npy(path: Path, label: str | None, kind: Kind, missing: Missing, limit: Limit = DEFAULT_LIMIT) -> Rows:
+def read_npy(
+    path: Path, label: str | None, kind: Kind, missing: Missing, limit: Limit = DEFAULT_LIMIT, partial: bool = False
+) -> Rows:
     """Return the rows of one array; ``label`` is the path of a second .npy with the labels."""
     labels = None
     if label is not None:
@@ -38,11 +41,17 @@ def read_npy(path: Path, label: str | None, kind: Kind, missing: Missing, limit:
                 "a row"
             )
         labels = load_array(beside, limit)
-    return rows_from_array(load_array(path, limit), labels, kind=kind, missing=missing, source=path.name)
+    return array_rows(load_array(path, limit), labels, None, kind, Reading(path.name, missing, partial=partial))
 
 
 def read_npz(
-    path: Path, label: str | None, ids: str | None, kind: Kind, missing: Missing, limit: Limit = DEFAULT_LIMIT
+    path: Path,
+    label: str | None,
+    ids: str | None,
+    kind: Kind,
+    missing: Missing,
+    limit: Limit = DEFAULT_LIMIT,
+    partial: bool = False,
 ) -> Rows:
     """Return the rows of a file with arrays of rows, labels and ids, by their usual names or ``label`` and ``ids``."""
     arrays = load_arrays(path, limit=limit)
@@ -71,17 +80,24 @@ def read_npz(
             and names.dtype.kind == "U"
             and names.ndim == labels.ndim == 1
         ):
-            labels = named_labels(labels, names, f"{path.name}: array {shown(label)}")
+            labels = named_labels(labels, names, f"{path.name}: array {shown(label)}", partial)
             notes.append(f"their names from array {shown(meaning)}")
-    rows = rows_from_array(
-        arrays[chosen], labels, None if ids is None else arrays[ids], kind=kind, missing=missing, source=path.name
-    )
+    reading = Reading(path.name, missing, partial=partial)
+    rows = array_rows(arrays[chosen], labels, None if ids is None else arrays[ids], kind, reading)
     return replace(rows, notes=(*notes, *rows.notes))
 
 
-def named_labels(labels: NDArray[Any], names: NDArray[Any], what: str) -> NDArray[Any]:
-    """Return names in place of numbers; a warning lists the names without a row."""
+def named_labels(labels: NDArray[Any], names: NDArray[Any], what: str, partial: bool = False) -> NDArray[Any]:
+    """Return names in place of numbers; a warning lists the names without a row.
+
+    With ``partial`` there may be rows of the number -1, whose name is "".
+    """
     check_characters(names, what)
+    if partial and UNLABELLED in labels:
+        known = labels != UNLABELLED
+        chosen = np.zeros(len(labels), np.result_type(names.dtype, "U1"))
+        chosen[known] = named_labels(labels[known], names, what)
+        return chosen
     if len(labels) and (labels.min() < 0 or labels.max() >= len(names)):
         raise DataError(f"{what} has numbers from {labels.min()} to {labels.max()}, but there are {len(names)} names")
     empty = np.setdiff1d(np.arange(len(names)), labels)
@@ -89,8 +105,8 @@ def named_labels(labels: NDArray[Any], names: NDArray[Any], what: str) -> NDArra
         warnings.warn(
             f"{what}: {len(empty)} categories have no row: {listed(names[empty].tolist())}", DataWarning, stacklevel=4
         )
-    chosen: NDArray[Any] = names[labels]
-    return chosen
+    found: NDArray[Any] = names[labels]
+    return found
 
 
 def load_array(path: Path, limit: Limit = DEFAULT_LIMIT) -> NDArray[Any]:

@@ -35,6 +35,8 @@ def read_data(
     text: str | None = None,
     columns: Sequence[str] | None = None,
     ids: str | None = None,
+    keep: Sequence[str] | None = None,
+    partial: bool = False,
     missing: Missing = "error",
     size: int | tuple[int, int] | None = None,
     channels: Literal[1, 3] | None = None,
@@ -63,6 +65,11 @@ def read_data(
         The columns of numbers; by default all of them.
     ids : str, optional
         The column or array with a name for each row.
+    keep : sequence of str, optional
+        The columns of a table that results carry beside their own; by default all of them. ``[]`` saves their memory.
+    partial : bool, default=False
+        Whether rows may lack a label: an empty cell, or -1 if all labels are whole numbers. The labels are then in
+        ``Rows.partial``. Otherwise a row without a label is an error, or is left out, see ``missing``.
     missing : {"error", "drop", "mean"}
         What happens to rows with an empty cell or label: an error, left out with a warning, or, for numbers, filled
         with the mean of the training rows.
@@ -88,7 +95,9 @@ def read_data(
     if not source.exists():
         raise FileNotFoundError(f"path={str(path)!r}: there is no such file or folder")
     images = asked = {"size": size, "channels": channels, "fit": fit, "on_error": on_error}
-    table = Columns(label, text, columns, ids)
+    if isinstance(keep, str):
+        raise TypeError(f"keep={keep!r}: give a list of names")
+    table = Columns(label, text, columns, ids, keep, partial)
     if like is not None:
         other = {**asked, "text": text, "columns": columns, "on_error": None}
         if given := [name for name, value in other.items() if value is not None]:
@@ -112,7 +121,8 @@ def read_data(
 def read_folder(
     folder: Path, columns: Columns, kind: Kind, images: dict[str, Any], limit: Limit, progress: bool
 ) -> Rows:
-    refuse({"text": columns.text, "columns": columns.vector, "ids": columns.ids}, "a folder of images", folder)
+    others = {"text": columns.text, "columns": columns.vector, "ids": columns.ids, "keep": columns.keep or None}
+    refuse(others, "a folder of images", folder)
     if kind not in ("auto", "images"):
         raise DataError(f"{folder.name} is a folder, which is read as images, not as {kind}: give a file of {kind}")
     if columns.label is not None:
@@ -131,11 +141,12 @@ def read_file(
     last = suffixes[-1] if suffixes else ""
     inner = suffixes[-2] if last == ".gz" and len(suffixes) > 1 else last
     if last in (".npy", ".npz"):
-        refuse({"text": columns.text, "columns": columns.vector}, "an array", path)
+        others = {"text": columns.text, "columns": columns.vector, "keep": columns.keep or None}
+        refuse(others, "an array", path)
         if last == ".npy":
             refuse({"ids": columns.ids}, "an array", path)
-            return read_npy(path, columns.label, kind, missing, limit)
-        return read_npz(path, columns.label, columns.ids, kind, missing, limit)
+            return read_npy(path, columns.label, kind, missing, limit, columns.partial)
+        return read_npz(path, columns.label, columns.ids, kind, missing, limit, columns.partial)
     if inner in TABLES or last == ".parquet":
         if like is not None:
             trained = like.reading()

@@ -53,7 +53,7 @@ def read_table(
         elif suffixes[-1] in (".jsonl", ".ndjson"):
             frame = read_json_lines(content, path.name, limit)
         else:
-            frame = read_csv(content, columns, mark, path.name, limit)
+            return rows_from_csv(content, columns, kind, mark, reading, limit)
         return rows_from_table(frame, columns, kind, reading)
     except (PolarsError, OSError, FooterError, pl.exceptions.PanicException) as error:
         raise DataError(f"{path.name} cannot be read: {what_is_wrong(content, suffixes[-1], mark, error)}") from error
@@ -80,9 +80,48 @@ def check_cells(rows: int, columns: int, source: str, packed: int, limit: Limit)
     limit.check(source, rows * columns * CELL, packed)
 
 
+def rows_from_csv(
+    content: bytes, columns: Columns, kind: Kind, separator: str | None, reading: Reading, limit: Limit
+) -> Rows:
+    """Return the rows of a csv."""
+    content = plain_text(content, reading.source)
+    frame = read_csv(content, columns, separator, reading.source, limit)
+    kept = frame.columns if columns.keep is None else [name for name in frame.columns if name in columns.keep]
+    written = as_written(frame, kept, content, separator or separator_of(header_line(content, reading.source)))
+    if (blank := blank_rows(frame, content)) is not None:
+        frame, written = frame.filter(~blank), written.filter(~blank)
+    return rows_from_table(frame, columns, kind, reading, written)
+
+
+def as_written(frame: pl.DataFrame, names: list[str], content: bytes, separator: str) -> pl.DataFrame:
+    r"""Return a csv with strings in place of columns of whole numbers that are written in another way.
+
+    >>> content = b"code,count\n007,7\n010,10\n"
+    >>> as_written(pl.read_csv(content), ["code", "count"], content, ",").rows()
+    [('007', 7), ('010', 10)]
+    """
+    places = [
+        place
+        for place, (name, dtype) in enumerate(frame.schema.items())
+        if (dtype.is_integer() or dtype == pl.Boolean) and name in names
+    ]
+    if not places:
+        return frame
+    strings = pl.read_csv(content, separator=separator, infer_schema=False, columns=places)
+    columns = frame.get_columns()
+    for place, string in zip(places, strings, strict=True):
+        if not columns[place].cast(pl.String).equals(string.replace("", None)):
+            columns[place] = string
+    written = pl.DataFrame([column.alias(str(place)) for place, column in enumerate(columns)])
+    written.columns = frame.columns  # Polars changes an empty name.
+    return written
+
+
 def read_csv(content: bytes, columns: Columns, separator: str | None, source: str, limit: Limit) -> pl.DataFrame:
-    """Return a csv as a table; types are inferred from the first rows, and from all where a later cell contradicts."""
-    content = plain_text(content, source)
+    """Return a csv as a table; types are inferred from the first rows, and from all where a later cell contradicts.
+
+    Blank lines are rows of it.
+    """
     header = header_line(content, source)
     separator = separator or separator_of(header)
     names = header_names(header, separator, source)
@@ -108,17 +147,17 @@ def read_csv(content: bytes, columns: Columns, separator: str | None, source: st
         frame = read(None)
     if len(names) == frame.width:
         frame.columns = names
-    return without_blank_lines(frame, content)
+    return frame
 
 
-def without_blank_lines(frame: pl.DataFrame, content: bytes) -> pl.DataFrame:
-    """Return the table without its blank lines; a line of separators only is a row, with every cell empty."""
+def blank_rows(frame: pl.DataFrame, content: bytes) -> pl.Series | None:
+    """Return which rows of a table are blank lines; a line of separators only is a row, with every cell empty."""
     if b"\n\n" not in content and b"\n\r\n" not in content:
-        return frame
+        return None
     blank = blank_lines(content)
     if len(blank) == frame.height:
-        return frame.filter(pl.Series(~blank))
-    return frame.filter(~frame.select(pl.all_horizontal(pl.all().is_null())).to_series())
+        return pl.Series(blank)
+    return frame.select(pl.all_horizontal(pl.all().is_null())).to_series()
 
 
 def what_is_wrong(content: bytes, suffix: str, separator: str | None, error: BaseException) -> str:

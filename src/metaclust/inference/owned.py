@@ -1,0 +1,45 @@
+"""Arrays that belong to a result: read-only, and shared with nobody who could change them."""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def fixed(array: NDArray[Any]) -> NDArray[Any]:
+    """Make an array read-only that nobody else has, and return it: a result takes it without a copy."""
+    array.setflags(write=False)
+    return array
+
+
+def owned(value: Any) -> Any:
+    """Return what a result keeps of a value: read-only arrays, also within data classes; lists and dicts of its own.
+
+    Arrays that are read-only and own their memory are taken as they are.
+
+    >>> array = np.zeros(2)
+    >>> owned(array) is array, owned(array).flags.writeable, owned(fixed(array)) is array
+    (False, False, True)
+    """
+    if isinstance(value, np.ndarray):
+        return value if value.flags.owndata and not value.flags.writeable else fixed(value.copy())
+    if isinstance(value, list | dict):
+        return value.copy()
+    if is_dataclass(value) and not isinstance(value, type):
+        parts = {field.name: getattr(value, field.name) for field in fields(value)}
+        kept = {name: owned(part) for name, part in parts.items()}
+        return value if all(kept[name] is parts[name] for name in parts) else replace(value, **kept)
+    return value
+
+
+def owned_fields(clustering: Any) -> dict[str, Any]:
+    """Return the fields of a clustering that hold arrays, lists or dicts, as the clustering keeps them."""
+    kept = {
+        field.name: getattr(clustering, field.name)
+        for field in fields(clustering)
+        if field.name not in ("rows", "model", "starts")
+    }
+    return {name: owned(value) for name, value in kept.items()}
