@@ -16,6 +16,11 @@ from metaclust.mixture.components import Components
 from metaclust.mixture.state import FitState
 
 
+def clustered(*arguments, **options):
+    found, settled = cluster_array(*arguments, **options)
+    return found, settled.labels, settled.confidence
+
+
 def small_model(**changes):
     torch.manual_seed(0)
     settings = {"input_shape": (3,), "representation": 3, "max_clusters": 5, "hidden": 8, **changes}
@@ -36,7 +41,7 @@ def test_the_candidate_with_the_best_bound_is_taken(components, effective, learn
     model = small_model(components=components, learn_prior=learn_prior)
     z, _ = blobs([20, 12, 8])
     search = Search(5, restarts=6, effective_rows=effective, seed=3, choose="bound")
-    found, labels, confidence = cluster_array(model, z, search)
+    found, labels, confidence = clustered(model, z, search)
     assert found.selected_by == "bound"
     bounds = [start.bound for start in found.starts]
     # Merging may raise it further.
@@ -48,7 +53,7 @@ def test_the_candidate_with_the_best_bound_is_taken(components, effective, learn
 
 def test_the_weight_is_that_of_the_clusters_found():
     z, which = blobs([300, 300, 300], far=3.0, spread=0.1)
-    found, labels, _ = cluster_array(small_model(), z, Search(5, restarts=5, effective_rows=30))
+    found, labels, _ = clustered(small_model(), z, Search(5, restarts=5, effective_rows=30))
     assert len(found.components.weights) == 3
     assert found.weight == pytest.approx(30 * 3 / 900)
     assert [len(set(which[labels == k])) for k in range(3)] == [1, 1, 1]
@@ -56,7 +61,7 @@ def test_the_weight_is_that_of_the_clusters_found():
 
 def test_few_rows_count_in_full():
     z, _ = blobs([6, 5])
-    some, _, _ = cluster_array(small_model(), z, Search(5, restarts=3, effective_rows=20))
+    some, _, _ = clustered(small_model(), z, Search(5, restarts=3, effective_rows=20))
     assert some.weight == 1.0
 
 
@@ -84,28 +89,28 @@ def test_clusters_that_are_too_small_are_dissolved_the_smallest_first(min_size):
 
 
 def test_one_row_is_one_cluster():
-    _, labels, confidence = cluster_array(small_model(), np.ones((1, 3), np.float32), Search(5, restarts=3))
+    _, labels, confidence = clustered(small_model(), np.ones((1, 3), np.float32), Search(5, restarts=3))
     assert labels.tolist() == [0]
     assert confidence.tolist() == [1.0]
 
 
 def test_identical_rows_are_one_cluster():
-    _, labels, _ = cluster_array(small_model(), np.ones((40, 3), np.float32), Search(5, restarts=3))
+    _, labels, _ = clustered(small_model(), np.ones((40, 3), np.float32), Search(5, restarts=3))
     assert set(labels) == {0}
 
 
 def test_another_seed_draws_other_starts_and_the_same_seed_the_same():
     z, _ = blobs([20, 12, 8], far=1.5)
     search = [Search(5, restarts=6, effective_rows=None, seed=seed) for seed in (0, 0, 1)]
-    ends = [cluster_array(small_model(), z, one)[0] for one in search]
+    ends = [clustered(small_model(), z, one)[0] for one in search]
     assert ends[0].starts == ends[1].starts != ends[2].starts
 
 
 def test_neither_the_order_of_rows_nor_ties_change_the_clusters():
     z, which = blobs([10, 10, 10], far=3.0, spread=0.1)
     shuffled = np.random.default_rng(1).permutation(30)
-    _, labels, _ = cluster_array(small_model(), z, Search(5))
-    _, other, _ = cluster_array(small_model(), z[shuffled], Search(5))
+    _, labels, _ = clustered(small_model(), z, Search(5))
+    _, other, _ = clustered(small_model(), z[shuffled], Search(5))
     np.testing.assert_array_equal(labels[shuffled], other)
     assert [len(set(which[labels == cluster])) for cluster in range(3)] == [1, 1, 1]
 
@@ -117,7 +122,7 @@ def test_of_many_rows_a_sample_is_clustered_and_all_are_refined(monkeypatch, lea
     if learn_prior:  # The paper's prior expects rows around zero.
         z = z + np.float32(5)
     done, search = [], Search(5, choose="bound")
-    found, labels, _ = cluster_array(small_model(learn_prior=learn_prior), z, search, lambda: done.append(1))
+    found, labels, _ = clustered(small_model(learn_prior=learn_prior), z, search, advance=lambda: done.append(1))
     assert found.passes == 20
     assert len(done) >= 2
     assert adjusted_rand_score(which, labels) > 0.95

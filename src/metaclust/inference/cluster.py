@@ -264,7 +264,7 @@ def cluster_array(
     model: ClusteringModel,
     z: NDArray[np.float32],
     search: Search,
-    known: Known,
+    known: Known | None = None,
     links: Links | None = None,
     advance: Callable[[], object] = lambda: None,
 ) -> tuple[Found, Settled]:
@@ -274,6 +274,7 @@ def cluster_array(
     """
     order = canonical_order(z)
     rows, links = z[order], None if links is None else links.take(order)
+    known = Known.of(model, [], use=False) if known is None else known
     found = cluster_in_order(model, rows, search, advance, links)
     limit = search.limit(model)
     result = settled(model, rows, found, known, links, limit, search.min_cluster_size)

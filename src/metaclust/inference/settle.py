@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +37,7 @@ NEW = "new"
 """What clusters are called that are of no known category, with a number."""
 
 
+@runtime_checkable
 class Clusters(Protocol):
     """Clusters as they were found."""
 
