@@ -112,7 +112,7 @@ def unwritable(frame: pl.DataFrame, path: Path) -> list[str]:
     return [name for name, dtype in frame.schema.items() if any(is_unwritable(kind, texts) for kind in kinds_in(dtype))]
 
 
-def is_unwritable(dtype: pl.DataType, texts: bool) -> bool:
+def is_unwritable(dtype: Any, texts: bool) -> bool:
     if isinstance(dtype, pl.Struct) and not dtype.fields:
         return not texts
     return isinstance(dtype, pl.Object) or (texts and isinstance(dtype, pl.Binary))
