@@ -102,7 +102,10 @@ def train(
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Learn how to cluster from labelled data of known categories."""
+    """Learn how to cluster from labelled data of known categories.
+
+    Rows with an empty label are left out.
+    """
     from metaclust._util.distributed import launch_command, process_group
     from metaclust.cli.commands import train_model
 
@@ -140,6 +143,7 @@ def train(
 @app.command(
     epilog=example(
         "metaclust cluster tickets.safetensors new.csv --out clusters.csv --report clusters.html",
+        "metaclust cluster tickets.safetensors new.csv --keep topic --out clusters.parquet",
         "metaclust cluster tickets.safetensors new.csv --save tickets.clustering",
         "metaclust cluster tickets.safetensors shards --engine local --out labels",
     )
@@ -180,7 +184,10 @@ def cluster(
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Cluster new data and find the number of clusters."""
+    """Cluster new data and find the number of clusters.
+
+    The table of clusters has the columns of the data, too. Those called as columns of the result end with _input.
+    """
     from metaclust.cli.commands import Outputs, TrainedModel, cluster_data, cluster_folder
 
     settings = {

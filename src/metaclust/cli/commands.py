@@ -229,7 +229,7 @@ def cluster_data(model: TrainedModel, data: Path, reading: Mapping[str, Any], ou
         # Another process may have finished them meanwhile.
         outputs.check(data, model.path)
         estimator, rows = model.load_with(data, reading)
-        rows = outputs.writable(rows, reading["keep"])
+        rows = outputs.writable(rows, reading.get("keep"))
         outputs.check_space(rows, estimator.model_.config.representation, model.path)
         result = estimator.cluster(rows, max_clusters=model.max_clusters)
         facts: dict[str, Any] = {"clusters": result.n_clusters}
@@ -275,7 +275,7 @@ def assign_data(
         if embedding_model is not None:
             model._use_embedding_model(embedding_model, str(clustering))
         rows = read(data, {**reading, "like": model.preparation_}, progress)
-        rows = outputs.writable(rows, reading["keep"])
+        rows = outputs.writable(rows, reading.get("keep"))
         outputs.check_space(rows, model.model_.config.representation, clustering)
         result = loaded.assign(rows)
         if confidence is not None:

@@ -96,7 +96,7 @@ def rows_from_csv(
 
 def stays_text(name: str, columns: Columns) -> bool:
     """Return whether a column of a csv is read as it is written: of labels, ids and texts, "007" is not 7."""
-    return name in (columns.label, columns.ids, columns.text, columns.usual_text) or name.lower() in STRINGS
+    return name in (columns.label, columns.ids, columns.text, columns.usual_text) or name.strip().lower() in STRINGS
 
 
 def as_written(frame: pl.DataFrame, names: list[str], texts: list[str], content: bytes, separator: str) -> pl.DataFrame:
