@@ -620,7 +620,7 @@ def test_settings_that_cannot_be_are_named(settings, message):
         (X.astype(object).astype(str), Y, r"numeric|numbers|could not convert string to float|dtype"),
         (X[:, :0], Y, r"0 feature\(s\)"),
         (X[:, 0], Y, r"^Expected 2D array, got 1D array instead"),
-        (WORDS, WORDS_Y[:-1], r"labels of X have shape \(44,\) for 45 rows: there must be one for each row"),
+        (WORDS, WORDS_Y[:-1], r"y has 44 labels for 45 rows: give one for each row, None where unknown"),
         (torch.full((6, 2), float("nan")), [0, 0, 0, 1, 1, 1], r"row 0 .*column 0: the cell is empty or NaN"),
         (np.full((6, 2), 1e300), [0, 0, 0, 1, 1, 1], r"1e\+300 is not a finite float32 number"),
     ],

@@ -207,13 +207,13 @@ def test_columns_of_the_result_are_in_frames_and_not_repeated() -> None:
 @pytest.mark.usefixtures("_without_type_checks")
 def test_what_cannot_be_kept_is_named() -> None:
     found = clustering_of(text_rows(InputTable(pl.DataFrame({"a": [1, 2, 3, 4]}))))
-    with pytest.raises(ValueError, match="^keep has 'z': the columns of the input are 'a'$"):
+    with pytest.raises(ValueError, match=r"^keep has 'z': the columns of the input are 'a'$"):
         found.to_frame(keep=["a", "z"])
-    with pytest.raises(TypeError, match="^keep='a': give a list of names$"):
+    with pytest.raises(TypeError, match=r"^keep='a': give a list of names$"):
         found.to_frame(keep="a")
     with pytest.raises(ValueError, match="these rows did not come with a table"):
         replace(found, rows=None).to_frame(keep=["a"])
-    with pytest.raises(ValueError, match="^library='arrow': choose 'auto', 'pandas' or 'polars'$"):
+    with pytest.raises(ValueError, match=r"^library='arrow': choose 'auto', 'pandas' or 'polars'$"):
         result_frame(found, cast("Any", "arrow"))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -18,6 +18,8 @@ from metaclust.cli.options import (
     Device,
     EmbeddingModel,
     Force,
+    Ids,
+    Keep,
     Label,
     MaxBytes,
     MaxClusters,
@@ -29,6 +31,7 @@ from metaclust.cli.options import (
     Seed,
     SkipBroken,
     Version,
+    columns_to_keep,
     comma_separated,
     example,
     number_or_auto,
@@ -99,12 +102,17 @@ def train(
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Learn how to cluster from labelled data of known categories."""
+    """Learn how to cluster from labelled data of known categories.
+
+    Rows with an empty label are left out.
+    """
     from metaclust._util.distributed import launch_command, process_group
     from metaclust.cli.commands import train_model
 
     reading = {"label": label, "kind": kind, "text": text_column, "columns": comma_separated(columns), "size": size}
     reading |= {"missing": missing, "on_error": "skip" if skip_broken else None, "max_bytes": max_bytes}
+    # Rows without a label are left out; the table is not needed once its rows are read.
+    reading |= {"partial": True, "keep": []}
     settings = {
         "max_clusters": number_or_auto(max_clusters),
         "encoder": encoder,
@@ -135,6 +143,7 @@ def train(
 @app.command(
     epilog=example(
         "metaclust cluster tickets.safetensors new.csv --out clusters.csv --report clusters.html",
+        "metaclust cluster tickets.safetensors new.csv --keep topic --out clusters.parquet",
         "metaclust cluster tickets.safetensors new.csv --save tickets.clustering",
         "metaclust cluster tickets.safetensors shards --engine local --out labels",
     )
@@ -145,6 +154,8 @@ def cluster(
     out: Annotated[
         Path | None, unset("Table of clusters to write: .csv, .jsonl or .parquet; with --engine a folder.")
     ] = None,
+    ids: Ids = None,
+    keep: Keep = None,
     raw_cells: RawCells = False,
     report: Annotated[Path | None, unset("HTML report to write.")] = None,
     save: Annotated[Path | None, unset("Clustering file to write, to assign further rows.")] = None,
@@ -162,7 +173,6 @@ def cluster(
     engine: Annotated[str | None, unset("Cluster a folder of .npy or .parquet shards: dask or local.")] = None,
     workers: Annotated[int | None, unset("Shards: number of processes; by default one per core.")] = None,
     address: Annotated[str | None, unset("Shards: address of a Dask scheduler to use.")] = None,
-    ids: Annotated[str | None, unset("Shards: column of ids to write with the labels.")] = None,
     probabilities: Annotated[
         bool, typer.Option("--probabilities", help="Shards: write the probability of every cluster.")
     ] = False,
@@ -174,7 +184,10 @@ def cluster(
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Cluster new data and find the number of clusters."""
+    """Cluster new data and find the number of clusters.
+
+    The table of clusters has the columns of the data, too. Those called as columns of the result end with _input.
+    """
     from metaclust.cli.commands import Outputs, TrainedModel, cluster_data, cluster_folder
 
     settings = {
@@ -188,25 +201,30 @@ def cluster(
     sharded = {
         "workers": workers,
         "address": address,
-        "ids": ids,
         "probabilities": probabilities,
         "skip_bad_shards": skip_bad_shards,
         "resume": resume,
     }
     if engine is None:
         refuse(sharded, "applies to shards only: add --engine, or omit it")
-        reading = reading_options(label, missing, skip_broken, max_bytes)
+        reading = reading_options(label, missing, skip_broken, max_bytes, ids, columns_to_keep(keep, out))
         outputs = Outputs(out, report, save, force, raw_cells)
         facts = cluster_data(trained, data, reading, outputs)
     else:
-        others = {"report": report, "save": save, "confidence": confidence, "label": label, "skip_broken": skip_broken}
-        others |= {"max_bytes": max_bytes, "raw_cells": raw_cells}
+        others: dict[str, Any] = {
+            "report": report,
+            "save": save,
+            "confidence": confidence,
+            "label": label,
+            "skip_broken": skip_broken,
+        }
+        others |= {"max_bytes": max_bytes, "raw_cells": raw_cells, "keep": keep or None}
         refuse(
             others | {"missing": None if missing == "error" else missing},
             "does not apply to shards: omit it, or --engine",
         )
         command = resume_command(["metaclust"], resume)
-        facts = cluster_folder(trained, data, out, {"engine": engine, "force": force, **sharded}, command)
+        facts = cluster_folder(trained, data, out, {"engine": engine, "force": force, "ids": ids, **sharded}, command)
     show(facts, as_json)
 
 
@@ -215,6 +233,8 @@ def assign(
     clustering: Annotated[Path, typer.Argument(help="Clustering file written by `metaclust cluster --save`.")],
     data: DataPath,
     out: Annotated[Path | None, unset("Table of clusters to write: .csv, .jsonl or .parquet.")] = None,
+    ids: Ids = None,
+    keep: Keep = None,
     raw_cells: RawCells = False,
     report: Annotated[Path | None, unset("HTML report to write.")] = None,
     save: Annotated[Path | None, unset("Clustering file to write, of these rows.")] = None,
@@ -235,7 +255,7 @@ def assign(
     """
     from metaclust.cli.commands import Outputs, assign_data
 
-    reading = reading_options(label, missing, skip_broken, max_bytes)
+    reading = reading_options(label, missing, skip_broken, max_bytes, ids, columns_to_keep(keep, out))
     outputs = Outputs(out, report, save, force, raw_cells)
     facts = assign_data(
         clustering,
@@ -273,7 +293,7 @@ def evaluate(
 
     limit = number_or_auto(max_clusters)
     trained = TrainedModel(model, {"seed": seed, "progress": not quiet}, limit, device, embedding_model)
-    reading = reading_options(label, missing, skip_broken, max_bytes)
+    reading = reading_options(label, missing, skip_broken, max_bytes, keep=[])
     show(evaluate_model(trained, data, reading, tasks), as_json)
 
 

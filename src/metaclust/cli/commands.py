@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Mapping
+import warnings
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,8 +22,8 @@ from metaclust._util.locks import LOCK, held, writing
 from metaclust._util.targets import check_file, check_space, same
 from metaclust._util.terminal import printable
 from metaclust.data.readers.sources import read_data
-from metaclust.data.rows import DataError, Rows
-from metaclust.data.writers import WRITERS, write_table
+from metaclust.data.rows import DataError, DataWarning, Rows, listed
+from metaclust.data.writers import WRITERS, unwritable, write_table
 from metaclust.estimator import MetaClusterer
 from metaclust.inference.result import Clustering
 from metaclust.training.episodes import TaskSampler
@@ -96,19 +97,33 @@ class Outputs:
         if self.raw_cells and (self.table is None or self.table.suffix.lower() != ".csv"):
             raise ValueError("--raw-cells applies to --out with a .csv file only: omit it")
 
-    def check_space(self, rows: int, width: int, model: Path) -> None:
+    def writable(self, rows: Rows, keep: Sequence[str] | None) -> Rows:
+        """Return rows whose table the file of clusters can carry; ``keep`` are the columns that were asked for."""
+        if self.table is None or rows.table is None:
+            return rows
+        wrong = unwritable(rows.table.frame, self.table)
+        if not wrong:
+            return rows
+        what = f"{rows.source} has bytes or objects in {listed(wrong)}, which {self.table.name} cannot hold"
+        if keep is not None:
+            raise ValueError(f"{what}: leave that out of --keep, or write .parquet")
+        warnings.warn(f"{what}: left out; write .parquet to keep that", DataWarning, stacklevel=2)
+        return replace(rows, table=rows.table.without(wrong))
+
+    def check_space(self, rows: Rows, width: int, model: Path) -> None:
         """Raise an error if the files, as far as their sizes are known beforehand, do not fit on the disk."""
         if self.table is not None:
-            check_space(self.table.parent, rows * TABLE_BYTES, str(self.table))
+            carried = 0 if rows.table is None else rows.table.bytes
+            check_space(self.table.parent, len(rows) * TABLE_BYTES + carried, str(self.table))
         if self.clustering is not None:
-            size = model.stat().st_size + rows * (4 * width + TABLE_BYTES)
+            size = model.stat().st_size + len(rows) * (4 * width + TABLE_BYTES)
             check_space(self.clustering.parent, size, str(self.clustering))
 
     def write(self, result: Clustering) -> dict[str, str]:
         """Write the files; returns the path of each."""
         written = {}
         if self.table is not None:
-            write_table(result.to_frame(), self.table, raw_cells=self.raw_cells)
+            write_table(result.to_frame("polars"), self.table, raw_cells=self.raw_cells)
             written["table"] = str(self.table)
         if self.report is not None:
             written["report"] = str(result.report(self.report, force=self.force))
@@ -151,7 +166,7 @@ def train_model(
         if resume and not run.exists():
             console.print(printable(f"There is no run to resume in {run}: starting a new one."), markup=False)
         rows = read(data, reading, settings["progress"])
-        if rows.labels is None:
+        if rows.labels is None and rows.partial is None:
             raise DataError(f"{data} has no labels to learn from: name their column with --label ({rows})")
         if "text" in settings and rows.kind != "text":
             raise ValueError(f"--text-as applies to text only, but {data} holds {rows.kind}: omit it")
@@ -214,7 +229,8 @@ def cluster_data(model: TrainedModel, data: Path, reading: Mapping[str, Any], ou
         # Another process may have finished them meanwhile.
         outputs.check(data, model.path)
         estimator, rows = model.load_with(data, reading)
-        outputs.check_space(len(rows), estimator.model_.config.representation, model.path)
+        rows = outputs.writable(rows, reading.get("keep"))
+        outputs.check_space(rows, estimator.model_.config.representation, model.path)
         result = estimator.cluster(rows, max_clusters=model.max_clusters)
         facts: dict[str, Any] = {"clusters": result.n_clusters}
         if result.k_probabilities:
@@ -259,7 +275,8 @@ def assign_data(
         if embedding_model is not None:
             model._use_embedding_model(embedding_model, str(clustering))
         rows = read(data, {**reading, "like": model.preparation_}, progress)
-        outputs.check_space(len(rows), model.model_.config.representation, clustering)
+        rows = outputs.writable(rows, reading.get("keep"))
+        outputs.check_space(rows, model.model_.config.representation, clustering)
         result = loaded.assign(rows)
         if confidence is not None:
             result = replace(result, threshold=confidence)

@@ -41,6 +41,11 @@ DataPath = Annotated[
 ModelPath = Annotated[Path, typer.Argument(help="Model file written by `metaclust train`.")]
 Label = Annotated[str | None, unset("Column or array of the known categories; by default one named label or category.")]
 Confidence = Annotated[float | None, unset("Confidence threshold below which rows are marked as unsure.")]
+Ids = Annotated[str | None, unset("Column or array of ids to write with the clusters; by default one named id.")]
+Keep = Annotated[
+    list[str] | None,
+    unset("Comma-separated columns of the data to write beside the clusters, or none; by default all of a table."),
+]
 RawCells = Annotated[
     bool,
     typer.Option(
@@ -89,6 +94,20 @@ def comma_separated(names: str | None) -> list[str] | None:
     return [name.strip() for name in names.split(",")] if names else None
 
 
+def kept_columns(values: list[str] | None) -> list[str] | None:
+    """Return the columns that --keep names, which may be given several times.
+
+    >>> kept_columns(["a, b", "c"]), kept_columns(["none"]), kept_columns(None)
+    (['a', 'b', 'c'], [], None)
+    """
+    if not values:
+        return None
+    names = [name for value in values for name in comma_separated(value) or ()]
+    if "" in names:
+        raise ValueError(f"--keep {','.join(values)}: there is an empty name; give names of columns, or none")
+    return [] if names == ["none"] else names
+
+
 def example(*commands: str) -> str:
     r"""Return the last lines of a help text; the control character keeps the lines as they are.
 
@@ -98,9 +117,24 @@ def example(*commands: str) -> str:
     return "\n".join(["\b", "Example:" if len(commands) == 1 else "Examples:", *(f"  {one}" for one in commands)])
 
 
-def reading_options(label: str | None, missing: str, skip_broken: bool, max_bytes: int | None) -> dict[str, Any]:
+def reading_options(
+    label: str | None,
+    missing: str,
+    skip_broken: bool,
+    max_bytes: int | None,
+    ids: str | None = None,
+    keep: list[str] | None = None,
+) -> dict[str, Any]:
     """Return how data that a trained model is given are read, as arguments of ``read_data``."""
-    return {"label": label, "missing": missing, "on_error": "skip" if skip_broken else None, "max_bytes": max_bytes}
+    reading = {"label": label, "missing": missing, "on_error": "skip" if skip_broken else None, "max_bytes": max_bytes}
+    return {**reading, "ids": ids, "keep": keep}
+
+
+def columns_to_keep(keep: list[str] | None, out: Path | None) -> list[str] | None:
+    """Return the columns that the table of clusters carries, and none of them if no table is written."""
+    if out is None and keep:
+        raise ValueError("--keep applies to the table of clusters: name its file with --out, or omit it")
+    return [] if out is None else kept_columns(keep)
 
 
 def refuse(options: dict[str, Any], why: str) -> None:

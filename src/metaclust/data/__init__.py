@@ -7,7 +7,9 @@ from metaclust._util.lazy import lazy_names
 if TYPE_CHECKING:
     from metaclust.data.datasets.cards import CARDS, Card
     from metaclust.data.datasets.named import Dataset, load_dataset
+    from metaclust.data.input_table import InputTable
     from metaclust.data.kinds import KINDS, DataKind, kind_named
+    from metaclust.data.labels import labelled_rows, read_labels, without_labels
     from metaclust.data.preparation.prepare import Preparation, describe_preparation, fit_preparation, preparation_from
     from metaclust.data.preparation.vocabulary import PAPER_RULES, WordRules
     from metaclust.data.readers.arrays import rows_from_array
@@ -17,7 +19,9 @@ if TYPE_CHECKING:
     from metaclust.data.streams import EncodedStream, encode_to_file, row_stream
 
 WHERE = {
+    "metaclust.data.input_table": ("InputTable",),
     "metaclust.data.kinds": ("KINDS", "DataKind", "kind_named"),
+    "metaclust.data.labels": ("labelled_rows", "read_labels", "without_labels"),
     "metaclust.data.readers.arrays": ("rows_from_array",),
     "metaclust.data.datasets.cards": ("CARDS", "Card"),
     "metaclust.data.datasets.named": ("Dataset", "load_dataset"),
@@ -44,6 +48,7 @@ __all__ = [
     "DataWarning",
     "Dataset",
     "EncodedStream",
+    "InputTable",
     "Preparation",
     "Rows",
     "SparseRows",
@@ -52,11 +57,14 @@ __all__ = [
     "encode_to_file",
     "fit_preparation",
     "kind_named",
+    "labelled_rows",
     "load_dataset",
     "preparation_from",
     "read_data",
+    "read_labels",
     "row_stream",
     "rows_from_array",
+    "without_labels",
 ]
 
 __getattr__, __dir__ = lazy_names(__name__, WHERE)

@@ -87,28 +87,41 @@ def rows_from_csv(
     content = plain_text(content, reading.source)
     frame = read_csv(content, columns, separator, reading.source, limit)
     kept = frame.columns if columns.keep is None else [name for name in frame.columns if name in columns.keep]
-    written = as_written(frame, kept, content, separator or separator_of(header_line(content, reading.source)))
+    texts = [name for name in frame.columns if stays_text(name, columns)]
+    written = as_written(frame, kept, texts, content, separator or separator_of(header_line(content, reading.source)))
     if (blank := blank_rows(frame, content)) is not None:
         frame, written = frame.filter(~blank), written.filter(~blank)
     return rows_from_table(frame, columns, kind, reading, written)
 
 
-def as_written(frame: pl.DataFrame, names: list[str], content: bytes, separator: str) -> pl.DataFrame:
-    r"""Return a csv with strings in place of columns of whole numbers that are written in another way.
+def stays_text(name: str, columns: Columns) -> bool:
+    """Return whether a column of a csv is read as it is written: of labels, ids and texts, "007" is not 7."""
+    return name in (columns.label, columns.ids, columns.text, columns.usual_text) or name.strip().lower() in STRINGS
 
-    >>> content = b"code,count\n007,7\n010,10\n"
-    >>> as_written(pl.read_csv(content), ["code", "count"], content, ",").rows()
-    [('007', 7), ('010', 10)]
+
+def as_written(frame: pl.DataFrame, names: list[str], texts: list[str], content: bytes, separator: str) -> pl.DataFrame:
+    r"""Return a csv with whole numbers where columns are written as such, and strings where in another way.
+
+    Of the columns, ``names`` may become strings, and ``texts``, which are strings, numbers.
+
+    >>> content = b"code,count,id\n007,7,1\n010,10,2\n"
+    >>> frame = pl.read_csv(content, schema_overrides={"id": pl.String})
+    >>> as_written(frame, ["code", "count"], ["id"], content, ",").rows()
+    [('007', 7, 1), ('010', 10, 2)]
     """
     places = [
         place
         for place, (name, dtype) in enumerate(frame.schema.items())
         if (dtype.is_integer() or dtype == pl.Boolean) and name in names
     ]
-    if not places:
-        return frame
-    strings = pl.read_csv(content, separator=separator, infer_schema=False, columns=places)
     columns = frame.get_columns()
+    for place, column in enumerate(columns):
+        whole = column.cast(pl.Int64, strict=False) if column.name in texts else None
+        if whole is not None and whole.cast(pl.String).equals(column) and whole.null_count() < len(whole):
+            columns[place] = whole
+    strings: list[pl.Series] = []
+    if places:
+        strings = pl.read_csv(content, separator=separator, infer_schema=False, columns=places).get_columns()
     for place, string in zip(places, strings, strict=True):
         if not columns[place].cast(pl.String).equals(string.replace("", None)):
             columns[place] = string
@@ -129,9 +142,7 @@ def read_csv(content: bytes, columns: Columns, separator: str | None, source: st
     if repeated:
         raise DataError(f"{source}: the header names {listed(repeated)} more than once: give every column its own name")
     check_cells(content.count(b"\n") + 1, len(names), source, len(content), limit)
-    # Labels, ids and texts stay as they are written: "007" is not 7.
-    asked = (columns.label, columns.ids, columns.text, columns.usual_text)
-    kept = [name in asked or name.lower() in STRINGS for name in names]
+    kept = [stays_text(name, columns) for name in names]
 
     def read(rows: int | None) -> pl.DataFrame:
         # By position: polars changes the names of columns that are quoted.
