@@ -16,7 +16,7 @@ from metaclust.data.writers import write_table
 
 SETTINGS = ("--pretrain-steps", 20, "--steps", 1, "--encoder", "network", "--choose", "bound", "-q")
 READ = {"csv": pl.read_csv, "jsonl": pl.read_ndjson, "parquet": pl.read_parquet}
-RESULT = ["id", "cluster", "confidence", "unsure"]
+RESULT = ["id", "cluster", "name", "new", "confidence", "unsure", "novelty", "outlier"]
 FEATURES = ["a", "b", "c", "d"]
 
 

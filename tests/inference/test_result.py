@@ -247,7 +247,7 @@ def test_scores_read_numbers_names_and_the_known_categories():
 def test_the_frame_has_a_row_each():
     found = some_clustering([0, 1, 0, 0], 2, threshold=0.7)
     frame = found.to_frame()
-    assert frame.columns == ["id", "cluster", "confidence", "unsure"]
+    assert frame.columns == ["id", "cluster", "name", "new", "confidence", "unsure", "novelty", "outlier"]
     assert frame["id"].to_list() == found.ids
     assert frame["cluster"].to_list() == [0, 1, 0, 0]
     assert frame["confidence"].to_numpy() == pytest.approx(found.confidence)
