@@ -113,7 +113,18 @@ def test_the_table_of_clusters_is_what_python_gives(trained, ending, tmp_path):
     assert expected.n_clusters > 1
     # What came in is beside the result: the columns of tables, here without that of the ids.
     came = [*"abcd", "kind"] if trained.new.suffix == ".csv" else ["text", "kind"] if trained.new.suffix else []
-    assert frame.columns == ["id", "cluster", "name", "new", "confidence", "unsure", "novelty", "outlier", "category", *came]
+    assert frame.columns == [
+        "id",
+        "cluster",
+        "name",
+        "new",
+        "confidence",
+        "unsure",
+        "novelty",
+        "outlier",
+        "category",
+        *came,
+    ]
     assert frame["id"].cast(pl.String).to_list() == expected.ids
     assert frame["cluster"].to_list() == expected.labels.tolist()
     assert frame["confidence"].to_list() == expected.confidence.tolist()

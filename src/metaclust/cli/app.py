@@ -20,11 +20,13 @@ from metaclust.cli.options import (
     Force,
     Ids,
     Keep,
+    Known,
     Label,
     MaxBytes,
     MaxClusters,
     Missing,
     ModelPath,
+    PartialLabel,
     Quiet,
     RawCells,
     Root,
@@ -159,6 +161,12 @@ def cluster(
     raw_cells: RawCells = False,
     report: Annotated[Path | None, unset("HTML report to write.")] = None,
     save: Annotated[Path | None, unset("Clustering file to write, to assign further rows.")] = None,
+    known: Known = "auto",
+    partial_label: PartialLabel = None,
+    must_link: Annotated[
+        Path | None, unset("Table of pairs of ids of rows that belong together: its first two columns.")
+    ] = None,
+    cannot_link: Annotated[Path | None, unset("Table of pairs of ids of rows that do not belong together.")] = None,
     max_clusters: MaxClusters = None,
     min_cluster_size: Annotated[int | None, unset("Smallest number of rows in a cluster.")] = None,
     restarts: Annotated[int | None, unset("k-means++ initialisations per number of clusters.")] = None,
@@ -184,11 +192,11 @@ def cluster(
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Cluster new data and find the number of clusters.
+    """Cluster new data, and find which rows are of known categories and how many new ones there are.
 
     The table of clusters has the columns of the data, too. Those called as columns of the result end with _input.
     """
-    from metaclust.cli.commands import Outputs, TrainedModel, cluster_data, cluster_folder
+    from metaclust.cli.commands import Outputs, Said, TrainedModel, cluster_data, cluster_folder
 
     settings = {
         "min_cluster_size": min_cluster_size,
@@ -207,11 +215,15 @@ def cluster(
     }
     if engine is None:
         refuse(sharded, "applies to shards only: add --engine, or omit it")
-        reading = reading_options(label, missing, skip_broken, max_bytes, ids, columns_to_keep(keep, out))
+        keep = columns_to_keep(keep, out)
+        reading = reading_options(label, missing, skip_broken, max_bytes, ids, keep, partial_label)
         outputs = Outputs(out, report, save, force, raw_cells)
-        facts = cluster_data(trained, data, reading, outputs)
+        facts = cluster_data(trained, data, reading, outputs, Said(known, must_link, cannot_link))
     else:
         others: dict[str, Any] = {
+            "partial_label": partial_label,
+            "must_link": must_link,
+            "cannot_link": cannot_link,
             "report": report,
             "save": save,
             "confidence": confidence,
@@ -263,6 +275,62 @@ def assign(
         reading,
         outputs,
         confidence=confidence,
+        device=device,
+        embedding_model=embedding_model,
+        progress=not quiet,
+    )
+    show(facts, as_json)
+
+
+@app.command(
+    epilog=example(
+        "metaclust update tickets.clustering march.csv --save march.clustering --out march-clusters.csv",
+        "metaclust update tickets.clustering march.csv april.csv --in-place",
+    )
+)
+def update(
+    clustering: Annotated[Path, typer.Argument(help="Clustering file written by `metaclust cluster --save`.")],
+    data: Annotated[list[Path], typer.Argument(help="Files or folders of further rows, added one after another.")],
+    save: Annotated[Path | None, unset("Clustering file to write, of all rows.")] = None,
+    in_place: Annotated[bool, typer.Option("--in-place", help="Replace the clustering file by the new one.")] = False,
+    out: Annotated[Path | None, unset("Table of the further rows to write: .csv, .jsonl or .parquet.")] = None,
+    ids: Ids = None,
+    keep: Keep = None,
+    raw_cells: RawCells = False,
+    report: Annotated[Path | None, unset("HTML report to write, of the further rows.")] = None,
+    known: Known = "auto",
+    partial_label: PartialLabel = None,
+    relabel: Annotated[
+        bool, typer.Option("--relabel", help="Let rows that were there before go to other clusters.")
+    ] = False,
+    label: Label = None,
+    missing: Missing = "error",
+    skip_broken: SkipBroken = False,
+    max_bytes: MaxBytes = None,
+    embedding_model: EmbeddingModel = None,
+    device: Device = "auto",
+    force: Force = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Add further rows to the clusters of an earlier `metaclust cluster --save`: to those there are, and to new ones.
+
+    Clusters keep their numbers and names, and rows that were there before keep their clusters.
+    """
+    from metaclust.cli.commands import Outputs, update_data
+
+    if save is None and not in_place:
+        raise ValueError("update writes a clustering file: name it with --save, or replace the old one with --in-place")
+    if save is not None and in_place:
+        raise ValueError(f"--save {save}: omit it, or omit --in-place")
+    reading = reading_options(label, missing, skip_broken, max_bytes, ids, columns_to_keep(keep, out), partial_label)
+    facts = update_data(
+        clustering,
+        data,
+        reading,
+        Outputs(out, report, save, force, raw_cells),
+        known=known,
+        relabel=relabel,
         device=device,
         embedding_model=embedding_model,
         progress=not quiet,

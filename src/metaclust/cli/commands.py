@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn, cast
 
 import numpy as np
 import torch
@@ -21,7 +21,9 @@ from metaclust._util.files import remove_finished
 from metaclust._util.locks import LOCK, held, writing
 from metaclust._util.targets import check_file, check_space, same
 from metaclust._util.terminal import printable
+from metaclust.data.labels import without_labels
 from metaclust.data.readers.sources import read_data
+from metaclust.data.readers.tables import read_pairs
 from metaclust.data.rows import DataError, DataWarning, Rows, listed
 from metaclust.data.writers import WRITERS, unwritable, write_table
 from metaclust.estimator import MetaClusterer
@@ -222,16 +224,43 @@ def clear_run(run: Path) -> None:
             run.rmdir()
 
 
-def cluster_data(model: TrainedModel, data: Path, reading: Mapping[str, Any], outputs: Outputs) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Said:
+    """What a person says of rows before they are clustered, besides the labels of some."""
+
+    known: str = "auto"
+    must_link: Path | None = None
+    cannot_link: Path | None = None
+
+    @property
+    def files(self) -> list[Path]:
+        return [path for path in (self.must_link, self.cannot_link) if path is not None]
+
+    def read(self) -> dict[str, Any]:
+        """Return the arguments of ``MetaClusterer.cluster``."""
+        return {
+            "known": self.known,
+            "must_link": None if self.must_link is None else read_pairs(self.must_link),
+            "cannot_link": None if self.cannot_link is None else read_pairs(self.cannot_link),
+        }
+
+
+def cluster_data(
+    model: TrainedModel, data: Path, reading: Mapping[str, Any], outputs: Outputs, said: Said
+) -> dict[str, Any]:
     """Cluster a file or a folder of images and write the outputs."""
-    outputs.check(data, model.path)
+    outputs.check(data, model.path, *said.files)
     with writing(*outputs.paths):
         # Another process may have finished them meanwhile.
-        outputs.check(data, model.path)
+        outputs.check(data, model.path, *said.files)
+        links = said.read()
         estimator, rows = model.load_with(data, reading)
         rows = outputs.writable(rows, reading.get("keep"))
         outputs.check_space(rows, estimator.model_.config.representation, model.path)
-        result = estimator.cluster(rows, max_clusters=model.max_clusters)
+        y = None
+        if reading.get("partial"):
+            rows, y = without_labels(rows)
+        result = estimator.cluster(rows, y, max_clusters=model.max_clusters, **links)
         facts: dict[str, Any] = {"clusters": result.n_clusters}
         if result.k_probabilities:
             facts["90% interval"] = "{} to {}".format(*result.k_interval())
@@ -245,7 +274,67 @@ def facts_of_rows(result: Clustering) -> dict[str, Any]:
         "sizes": result.sizes.tolist(),
         "unsure rows": int(result.unsure.sum()),
     }
+    if not result.is_new.all():
+        present = result.sizes > 0
+        facts["known categories"] = int((present & ~result.is_new).sum())
+        facts["new categories"] = int((present & result.is_new).sum())
+        facts["rows of new categories"] = int(result.is_new[result.labels].sum())
+    if result.outlier.any():
+        facts["outliers"] = int(result.outlier.sum())
     return facts if result.categories is None else facts | result.scores()
+
+
+def loaded_with_model(path: Path, device: str, embedding_model: str | None, progress: bool) -> Clustering:
+    """Load a clustering whose model encodes further rows."""
+    loaded = Clustering.load(path, device)
+    if loaded.model is None:
+        raise ValueError(f"{path} was saved without its model, which encodes the rows: cluster and save again")
+    loaded.model.set_params(progress=progress)
+    if embedding_model is not None:
+        loaded.model._use_embedding_model(embedding_model, str(path))
+    return loaded
+
+
+def update_data(
+    clustering: Path,
+    data: Sequence[Path],
+    reading: Mapping[str, Any],
+    outputs: Outputs,
+    *,
+    known: str,
+    relabel: bool,
+    device: str,
+    embedding_model: str | None,
+    progress: bool,
+) -> dict[str, Any]:
+    """Add the rows of files or folders of images to the clusters of a file, and write the outputs."""
+    if len(data) > 1 and outputs.table is not None:
+        raise ValueError("--out holds the rows of one file: update with one file after another, or omit it")
+    target = outputs.clustering or clustering
+    outputs.check(*data, clustering)
+    with writing(*outputs.paths, *([] if outputs.clustering else [target])):
+        outputs.check(*data, clustering)
+        result = loaded_with_model(clustering, device, embedding_model, progress)
+        before, had = len(result), result.n_clusters
+        for path in data:
+            rows = read(path, {**reading, "like": result.model.preparation_}, progress)
+            rows = outputs.writable(rows, reading.get("keep"))
+            y = None
+            if reading.get("partial"):
+                rows, y = without_labels(rows)
+            result = result.update(rows, y, known=cast("Any", known), relabel=relabel)
+        latest = result.since(before, rows if len(data) == 1 else None)
+        facts: dict[str, Any] = {
+            "clusters": result.n_clusters,
+            "new clusters": result.n_clusters - had,
+            "rows": len(result),
+            "further rows": len(latest),
+            "in new clusters": int((latest.labels >= had).sum()),
+            "unsure rows": int(latest.unsure.sum()),
+        }
+        written = replace(outputs, clustering=None).write(latest)
+        result.save(target)
+        return facts | written | {"clustering": str(target)}
 
 
 def assign_data(
@@ -265,15 +354,8 @@ def assign_data(
     outputs.check(data, clustering)
     with writing(*outputs.paths):
         outputs.check(data, clustering)
-        loaded = Clustering.load(clustering, device)
+        loaded = loaded_with_model(clustering, device, embedding_model, progress)
         model = loaded.model
-        if model is None:
-            raise ValueError(
-                f"{clustering} was saved without its model, which encodes the rows: cluster and save again"
-            )
-        model.set_params(progress=progress)
-        if embedding_model is not None:
-            model._use_embedding_model(embedding_model, str(clustering))
         rows = read(data, {**reading, "like": model.preparation_}, progress)
         rows = outputs.writable(rows, reading.get("keep"))
         outputs.check_space(rows, model.model_.config.representation, clustering)

@@ -52,6 +52,10 @@ RawCells = Annotated[
         "--raw-cells", help="Write text to .csv as it is, also where a spreadsheet would run it as a formula."
     ),
 ]
+Known = Annotated[str, typer.Option(help="Whether rows may be of the categories of the training: auto, use or ignore.")]
+PartialLabel = Annotated[
+    str | None, unset("Column of the category of some rows, known or new; cells of all others are empty.")
+]
 Missing = Annotated[str, typer.Option(help="How to treat rows with missing values: error, drop or mean (numbers).")]
 SkipBroken = Annotated[bool, typer.Option("--skip-broken", help="Skip images that cannot be read.")]
 EmbeddingModel = Annotated[str | None, unset("Folder or name of a sentence-transformers model.")]
@@ -124,8 +128,13 @@ def reading_options(
     max_bytes: int | None,
     ids: str | None = None,
     keep: list[str] | None = None,
+    partial_label: str | None = None,
 ) -> dict[str, Any]:
     """Return how data that a trained model is given are read, as arguments of ``read_data``."""
+    if partial_label is not None and label is not None:
+        raise ValueError(f"--partial-label {partial_label}: labels are read from one column; omit --label {label}")
+    if partial_label is not None:
+        return {**reading_options(partial_label, missing, skip_broken, max_bytes, ids, keep), "partial": True}
     reading = {"label": label, "missing": missing, "on_error": "skip" if skip_broken else None, "max_bytes": max_bytes}
     return {**reading, "ids": ids, "keep": keep}
 

@@ -348,6 +348,26 @@ class Clustering:
 
         return updated(self, X, y, known=known, relabel=relabel)
 
+    def since(self, first: int, rows: Rows | None = None) -> Clustering:
+        """Return the rows from number ``first`` on alone, as those of the last update, in the same clusters.
+
+        ``rows`` are these rows, for a report. What is returned can be shown and written, and not be edited.
+        """
+        parts = ("labels", "confidence", "novelty", "outlier_probability", "representations", "ids")
+        some = {name: getattr(self, name)[first:] for name in parts}
+        if not len(some["ids"]):
+            raise ValueError(f"first={first}: there are {len(self)} rows, give a number below that")
+        return replace(
+            self,
+            **some,
+            categories=None if self.categories is None else self.categories[first:],
+            rows=rows,
+            history=History.unknown(),
+            given=Given.unknown(),
+            index=None,
+            about={**self.about, "rows": len(some["ids"]), "assigned": True},
+        )
+
     def rename(self, k: int | str, name: str) -> Clustering:
         """Give cluster ``k``, a number or a name, another name; that of a known category says that it is this one.
 

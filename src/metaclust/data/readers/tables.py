@@ -59,6 +59,21 @@ def read_table(
         raise DataError(f"{path.name} cannot be read: {what_is_wrong(content, suffixes[-1], mark, error)}") from error
 
 
+def read_pairs(path: Path, limit: Limit = DEFAULT_LIMIT) -> list[list[str]]:
+    """Return the pairs in the first two columns of a .csv or .tsv file, below its header, as they are written."""
+    if path.suffix.lower() not in (".csv", ".tsv"):
+        raise DataError(f"{path.name}: give a .csv or .tsv file with a header and two columns of ids")
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: there is no such file")
+    text = plain_text(read_whole(path, limit).removeprefix(codecs.BOM_UTF8), path.name).decode("utf-8", "replace")
+    lines = csv.reader(io.StringIO(text), delimiter="\t" if path.suffix.lower() == ".tsv" else ",")
+    pairs = [line for line in lines if any(cell.strip() for cell in line)][1:]
+    for number, pair in enumerate(pairs):
+        if len(pair) < 2 or not pair[0].strip() or not pair[1].strip():
+            raise DataError(f"{path.name}: pair {number} below the header lacks an id: give two in each line")
+    return [[cell.strip() for cell in pair[:2]] for pair in pairs]
+
+
 def read_parquet(content: bytes, source: str, limit: Limit) -> pl.DataFrame:
     """Return a .parquet file as a table, unless its footer says that it holds too much."""
     footer = check_footer(io.BytesIO(content), len(content), source, limit, len(content))
