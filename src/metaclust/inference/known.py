@@ -63,11 +63,12 @@ class Catalogue:
         """Return that of no categories."""
         return cls(np.empty((0, width)), np.empty(0), np.empty(0), np.empty(0, bool))
 
-    def kept(self) -> KnownCategories:
-        """Return what a model keeps of these categories, with a judge that is yet to be trained."""
+    def kept(self, category: Labels) -> KnownCategories:
+        """Return what a model keeps of these categories, by their numbers, with networks that are yet to be trained."""
         with torch.random.fork_rng([]):
             torch.manual_seed(0)
             known = KnownCategories(*self.means.shape)
+        known.category.copy_(torch.from_numpy(category))
         for name in ("means", "counts", "squares"):
             getattr(known, name).copy_(torch.from_numpy(getattr(self, name)))
         return known

@@ -55,6 +55,7 @@ class Known:
 
     names: list[str]
     catalogue: Catalogue
+    """Of the first of these categories; further ones are only where rows are labelled, and not looked for."""
     trained: frozenset[str]
     """The categories of the training, whether they are looked for or not."""
     taken: frozenset[str] = frozenset()
@@ -71,14 +72,17 @@ class Known:
         every = Catalogue.held(held)
         if not use:
             return cls([], Catalogue.none(every.means.shape[1]), frozenset(names), judge=held.judge)
-        return cls(list(names), every, frozenset(names), judge=held.judge)
+        own = [names[place] for place in held.category.tolist()]
+        return cls(own, every, frozenset(names), judge=held.judge)
 
-    def joined(self, names: Sequence[str], catalogue: Catalogue) -> Known:
-        """Return these categories and others; of the same name, they are one."""
+    def joined(self, names: Sequence[str], catalogue: Catalogue, look_for: bool = True) -> Known:
+        """Return these categories and others, of which rows are looked for or not; of the same name, they are one."""
         places = {name: place for place, name in enumerate(self.names)}
         same = np.array([places.get(name, -1) for name in names], np.int64)
         fresh = same < 0
-        every = self.catalogue.with_rows_of(catalogue.take(~fresh), same[~fresh]) + catalogue.take(fresh)
+        every = self.catalogue.with_rows_of(catalogue.take(~fresh), same[~fresh])
+        if look_for:
+            every = every + catalogue.take(fresh)
         return replace(self, names=[*self.names, *(n for n, f in zip(names, fresh, strict=True) if f)], catalogue=every)
 
 
@@ -220,7 +224,8 @@ def with_labelled(known: Known, rows: Floats, links: Links | None) -> Known:
         return known
     present, index = np.unique(links.codes[place], return_inverse=True)
     added = Catalogue.of(rows[place], index, len(present), trained=False)
-    return known.joined([links.names[code] for code in present.tolist()], added)
+    # Few rows of a category that the encoder has not seen say less of further rows than their clusters do.
+    return known.joined([links.names[code] for code in present.tolist()], added, look_for=False)
 
 
 def placed_rows(rows: Floats, labels: Labels, known: Known, links: Links | None, expected: float) -> Placed:
@@ -232,12 +237,13 @@ def placed_rows(rows: Floats, labels: Labels, known: Known, links: Links | None,
     labelled = none if links is None else np.array([*(places.get(n, -1) for n in links.names), -1])[links.codes]
     target, probability, near = none, np.zeros(len(rows)), none
     owner = np.full(int(labels.max()) + 1, -1)
-    if known.judge is not None:
+    looked_for = len(known.catalogue)
+    if known.judge is not None and looked_for:
         found = recognised(rows, labels, known.catalogue, known.judge, expected)
         near, probability = found.category, found.probability
         target = np.where(found.new, -1, near)
-        present = present_categories(target, probability, len(known.names))
-        present = np.union1d(present, labelled[labelled >= 0])
+        present = present_categories(target, probability, looked_for)
+        present = np.union1d(present, labelled[(labelled >= 0) & (labelled < looked_for)])
         target = np.where(np.isin(target, present), target, -1)
         if len(present):
             # Rows that are nearest to a category of which there are no others.

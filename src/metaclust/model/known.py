@@ -37,12 +37,15 @@ class KnownCategories(nn.Module):
     those that it is of no category of which there are others.
     """
 
+    category: Tensor
+    """Which of the categories of the training each of these is; those without rows are left out."""
     means: Tensor
     counts: Tensor
     squares: Tensor
 
     def __init__(self, categories: int, width: int) -> None:
         super().__init__()
+        self.register_buffer("category", torch.arange(categories))
         self.register_buffer("means", torch.zeros(categories, width))
         self.register_buffer("counts", torch.ones(categories))
         self.register_buffer("squares", torch.zeros(categories))

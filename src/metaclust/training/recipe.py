@@ -253,7 +253,7 @@ def learn_residual(
     model, run = train_residual(recipe, categories, training, recipe.keep())
     if parts:
         # Which rows are of a known category is learned with the selector.
-        model.set_known(catalogued(model.eval(), recipe.sampler, categories).kept())
+        model.set_known(catalogued(model.eval(), recipe.sampler, categories).kept(categories))
     unit = " of unit length" if model.config.unit else ""
     then = f", and then for {training.steps} steps on the expected ARI of candidates" if training.steps else ""
     decide(
