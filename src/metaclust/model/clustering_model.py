@@ -132,7 +132,7 @@ class ClusteringModel(nn.Module):
 
     def encode(self, x: Tensor) -> Float[Tensor, "rows s"]:
         """Return the representations z of rows (Eq. 1), with a gradient."""
-        if not self.custom_encoder:
+        if not self.custom_encoder and not getattr(self.encoder, "given_starts", False):
             check_rows(x, self.config.input_shape)
         z = self.encoder(x)
         if z.ndim != 2 or z.shape != (len(x), self.config.representation):

@@ -27,7 +27,7 @@ from metaclust.training.config import TrainingConfig
 from metaclust.training.episodes import TaskSampler
 from metaclust.training.evaluation import evaluate
 from metaclust.training.losses import ari_loss, proto_loss
-from metaclust.training.optimizer import learning_rate, new_optimizer, step_seed
+from metaclust.training.optimizer import learning_rate, new_optimizer, seed_generators, step_seed
 from metaclust.training.runs import Run, RunFolder
 
 Loss = Callable[[ClusteringModel, Batch, TrainingConfig], tuple[Tensor, dict[str, float]]]
@@ -173,7 +173,7 @@ class Training:
     def step(self, batch: Batch) -> dict[str, Any]:
         """Take one step of the optimizer; return what is logged of it."""
         config, state, first = self.config, self.state, self.first_phase
-        torch.manual_seed(step_seed(config.seed, state.step))
+        seed_generators(step_seed(config.seed, state.step), self.model.device)
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(config, state.step)
         self.model.train()

@@ -6,7 +6,7 @@ import copy
 import logging
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -26,7 +26,6 @@ from metaclust.inference.known import Catalogue
 from metaclust.model.clustering_model import ClusteringModel
 from metaclust.model.config import ModelConfig
 from metaclust.model.encoders.residual import ResidualEncoder
-from metaclust.model.known import KnownCategories
 from metaclust.training.batches import Task
 from metaclust.training.config import TrainingConfig
 from metaclust.training.episodes import TaskSampler
@@ -325,10 +324,17 @@ def train_residual(
     sampler = replace(recipe.sampler, categories=categories)
     model = new_model(recipe, residual_config(recipe, sampler.x))
     encoder = model.encoder
+    rows: AbstractContextManager[Tensor | SparseRows] = nullcontext(sampler.x)
     if isinstance(encoder, ResidualEncoder):
         encoder.fit(rows_of(sampler, categories)[0], recipe.training.seed)
+        # What training does not change is computed once for each row, unless steps draw fewer rows than there are.
+        if len(sampler.x) <= WIDE_ROWS * (training.pretrain_steps + training.steps):
+            rows = encoder.started(sampler.x)
     training = replace(training, weight_decay=RESIDUAL_DECAY, objective="candidates")
-    return model, train(model, sampler, None, training, **keep, pretraining=wide_batches(sampler))
+    with rows as x:
+        sampler = replace(sampler, x=x)
+        run = train(model, sampler, None, training, **keep, pretraining=wide_batches(sampler))
+    return model, run
 
 
 def residual_config(recipe: Recipe, x: Tensor | SparseRows) -> ModelConfig:
@@ -422,7 +428,9 @@ def unseen(
 def catalogued(model: ClusteringModel, sampler: TaskSampler, categories: NDArray[np.int64]) -> Catalogue:
     """Describe categories by their rows, as a model represents them."""
     x, y = rows_of(sampler, categories)
-    return Catalogue.of(model.transform(x).double().cpu().numpy(), np.searchsorted(categories, y), len(categories), True)
+    return Catalogue.of(
+        model.transform(x).double().cpu().numpy(), np.searchsorted(categories, y), len(categories), True
+    )
 
 
 def rows_kept_apart(y: NDArray[np.int64], generator: np.random.Generator) -> NDArray[np.bool_]:
