@@ -242,12 +242,16 @@ class PairEvidence:
 def pair_evidence(tree: MergeTree, probability: NDArray[np.float64], labels: Labels) -> PairEvidence:
     """Compare a partition with the pairs that are expected to be of one category."""
     within = tree.pairs_within(labels)
+    return evidence_of_pairs(tree, probability, float(within.sum()), float(probability @ within))
+
+
+def evidence_of_pairs(tree: MergeTree, probability: Floats, together: float, found: float) -> PairEvidence:
+    """Compare a partition with these pairs, given how many pairs it has together, and of one category as expected."""
     total, alike = max(tree.pairs.sum(), 1.0), float(probability @ tree.pairs)
-    together, found = float(within.sum()), float(probability @ within)
     by_chance = together * alike / total
     gap = (together + alike) / 2 - by_chance
     ari = (found - by_chance) / gap if gap > 1e-9 * total else 1.0
-    if len(labels) > 1 and together == total:
+    if len(tree) > 1 and together == total:
         # A single cluster has an index of one or zero: one if all rows are of one category.
         ari = float(probability[-1])
     return PairEvidence(
