@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from metaclust.inference.stages import Floats, Labels
 
@@ -18,6 +19,19 @@ AXIS_ROWS = 5.0
 POWER_ROUNDS = 6
 LEAST = 1e-30
 """The smallest divisor, where it may be zero."""
+
+
+def sums_of_rows(rows: Reals, start: Labels, order: Labels | None = None) -> Reals:
+    """Add up rows from each place in ``start`` to the next, in an order; many times faster than ``reduceat``."""
+    found: Reals = gathering(rows, start, order) @ rows
+    return found
+
+
+def gathering(rows: Reals, start: Labels, order: Labels | None = None) -> sparse.csr_array:
+    """Return the matrix by which rows are added up."""
+    order = np.arange(len(rows)) if order is None else order
+    ends = np.append(start, len(order))
+    return sparse.csr_array((np.ones(len(order), rows.dtype), order, ends), shape=(len(start), len(rows)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +53,7 @@ class Groups:
         order = np.argsort(labels, kind="stable")
         start = np.concatenate(([0], np.cumsum(size)[:-1]))
         rows = z[order]
-        centre = np.add.reduceat(rows, start) / size[:, None].astype(rows.dtype)
+        centre = sums_of_rows(rows, start) / size[:, None].astype(rows.dtype)
         return cls(rows, labels[order], order, size.astype(np.float64), start, centre)
 
     @classmethod
@@ -47,7 +61,7 @@ class Groups:
         """Take rows that are in the order of their clusters already, of which each has so many."""
         start = np.cumsum(sizes) - sizes
         size = sizes.astype(np.float64)
-        centre = np.add.reduceat(rows, start) / size[:, None].astype(rows.dtype)
+        centre = sums_of_rows(rows, start) / size[:, None].astype(rows.dtype)
         return cls(rows, np.repeat(np.arange(len(sizes)), sizes), np.arange(len(rows)), size, start, centre)
 
     def sums(self, values: Reals) -> Floats:
@@ -79,9 +93,11 @@ def principal_axes(groups: Groups, rest: Reals) -> Reals:
     # All start from one direction: the axis of a cluster does not depend on its number.
     start = np.random.default_rng(0).normal(size=(1, groups.centre.shape[1]))
     axes = np.repeat(start.astype(rest.dtype), len(groups.size), 0)
+    gather = gathering(rest, groups.start)
     for _ in range(POWER_ROUNDS):
         along = np.einsum("ij,ij->i", rest, axes[groups.labels])
-        axes = np.add.reduceat(rest * along[:, None], groups.start)
+        gather.data = along
+        axes = gather @ rest
         length = np.sqrt(np.square(axes, dtype=np.float64).sum(1)) + 1e-300
         axes = (axes / length[:, None]).astype(rest.dtype)
     found: Reals = np.einsum("ij,ij->i", rest, axes[groups.labels])

@@ -12,6 +12,7 @@ from scipy.spatial.distance import cdist
 from sklearn.cluster import kmeans_plusplus
 
 from metaclust.inference.features import evidence_of, mean_ari, merge_probabilities, pairs_of_all
+from metaclust.inference.groups import sums_of_rows
 from metaclust.inference.partitions import Partitions
 from metaclust.inference.stages import Floats, Initial, Initialiser, Labels, Sample, in_order
 from metaclust.model.clustering_model import ClusteringModel
@@ -122,7 +123,8 @@ def without_small(z: Floats, labels: Labels) -> Labels:
     if len(z) < FEWEST_TO_DISSOLVE or large.all() or not large.any():
         return labels
     kept = np.flatnonzero(large)
-    centres = np.stack([z[labels == cluster].mean(0) for cluster in kept])
+    order = np.argsort(labels, kind="stable")
+    centres = (sums_of_rows(z, np.cumsum(size) - size, order) / size[:, None])[kept]
     loose = ~large[labels]
     new = np.searchsorted(kept, labels)
     new[loose] = nearest(z[loose], centres)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
+from metaclust.inference.groups import sums_of_rows
 from metaclust.inference.stages import Candidate, Floats, Initial, Labels, Refiner, Sample, in_order
 from metaclust.mixture import Posterior
 from metaclust.mixture.posterior import without_rows
@@ -21,6 +22,9 @@ PRIOR_ROWS = 20.0
 """As how many rows the variance expected by the prior counts, against that of a start's own clusters."""
 BATCH = 30_000_000
 """The most numbers in the assignments of all starts that go through inference together."""
+PADDING = 16_000
+"""Of them, the most that fill up starts with fewer clusters for another start's sake: beyond it, a batch of its own
+takes less time."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +114,7 @@ def own_variance_factors(z: Floats, clusterings: Sequence[Labels], expected: flo
     for labels in clusterings:
         order = np.argsort(labels, kind="stable")
         size = np.bincount(labels)
-        sums = np.add.reduceat(z[order], np.concatenate(([0], np.cumsum(size)[:-1])))
+        sums = sums_of_rows(z, np.cumsum(size) - size, order)
         square = max(0.0, total - float((np.square(sums).sum(1) / size).sum()))
         factors.append((PRIOR_ROWS + square / expected) / (PRIOR_ROWS + len(z) - len(size)))
     return factors
@@ -175,8 +179,10 @@ def batches(clusters: Sequence[int], rows: int) -> list[list[int]]:
     result: list[list[int]] = []
     for place in np.argsort(clusters, kind="stable").tolist():
         size = clusters[place] * rows
-        if result and size * (len(result[-1]) + 1) <= BATCH and clusters[place] <= 2 * clusters[result[-1][0]] + 8:
-            result[-1].append(place)
+        last = result[-1] if result else []
+        padding = (clusters[place] - clusters[last[-1]]) * rows * len(last) if last else 0
+        if last and size * (len(last) + 1) <= BATCH and padding <= PADDING:
+            last.append(place)
         else:
             result.append([place])
     return result
