@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +26,21 @@ def sums_of_rows(rows: Reals, start: Labels, order: Labels | None = None) -> Rea
     """Add up rows from each place in ``start`` to the next, in an order; many times faster than ``reduceat``."""
     found: Reals = gathering(rows, start, order) @ rows
     return found
+
+
+def sums_of_clusters(rows: Reals, partitions: Sequence[Labels]) -> Reals:
+    """Add up the rows of each cluster of several partitions: (partitions, most clusters, columns)."""
+    labels = np.stack(partitions)
+    most = int(labels.max()) + 1
+    size = np.bincount((labels + most * np.arange(len(labels))[:, None]).ravel(), minlength=len(labels) * most)
+    order = sorted_by(labels).ravel()
+    return sums_of_rows(rows, np.cumsum(size) - size, order).reshape(len(labels), most, -1)
+
+
+def sorted_by(labels: Labels) -> Labels:
+    """Return the order of rows by their labels, of several partitions; 16 bits are sorted by faster."""
+    short = labels.astype(np.int16) if labels.max() < 1 << 15 else labels
+    return np.argsort(short, axis=1, kind="stable")
 
 
 def gathering(rows: Reals, start: Labels, order: Labels | None = None) -> sparse.csr_array:

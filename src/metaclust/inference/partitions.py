@@ -8,6 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
+from metaclust.inference.groups import sorted_by
 from metaclust.inference.stages import Floats, Labels
 from metaclust.inference.trees import MergeTree
 
@@ -62,7 +63,7 @@ class Partitions:
     @cached_property
     def order(self) -> Labels:
         """(partitions, rows), the rows of each partition in the order of its clusters."""
-        return np.argsort(self.labels, axis=1, kind="stable")
+        return sorted_by(self.labels)
 
     @cached_property
     def _different(self) -> tuple[Labels, Labels]:

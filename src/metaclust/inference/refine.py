@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from metaclust.inference.groups import sums_of_rows
+from metaclust.inference.groups import sums_of_clusters, sums_of_rows
 from metaclust.inference.stages import Candidate, Floats, Initial, Labels, Refiner, Sample, in_order
 from metaclust.mixture import Posterior
+from metaclust.mixture.inference import Sums, features_of
 from metaclust.mixture.posterior import without_rows
 from metaclust.model.clustering_model import ClusteringModel
 
@@ -44,7 +45,7 @@ class Refinement:
             some = [initial[place] for place in group]
             ends, factors = self.run(model, sample, some, 1.0, self.steps, self.tol)
             bounds = ends.exact_bound.cpu().tolist()
-            every = ends.assignments.argmax(-1).cpu().numpy()
+            every = ends.scores.argmax(-1).cpu().numpy()
             ends = without_rows(ends)
             for place, labels in enumerate(every):
                 labels = in_order(labels)
@@ -74,12 +75,16 @@ class Refinement:
     ) -> tuple[Posterior, list[float]]:
         """Take steps from each start, side by side; also return the variance factors of the starts."""
         rows = torch.from_numpy(sample.z).to(model.device)
+        factors = self.variance_factors(model, sample, [start.labels for start in initial])
+        each = torch.tensor(factors).to(rows)
+        if model.config.inference == "vb" and all(start.logits is None for start in initial):
+            features = features_of(rows, model.family).cpu().numpy()
+            sums = sums_of_clusters(features, [start.labels for start in initial])
+            return model.from_starts(rows, Sums(torch.from_numpy(sums).to(rows)), steps, tol, weight, each), factors
         clusters = max(start.clusters for start in initial)
         logits = torch.stack([start.as_logits(clusters).to(rows) for start in initial])
-        factors = self.variance_factors(model, sample, [start.labels for start in initial])
         expanded = rows.expand(len(initial), *rows.shape)
-        ends = model.from_starts(expanded, logits, steps, tol, weight, torch.tensor(factors).to(rows))
-        return ends, factors
+        return model.from_starts(expanded, logits, steps, tol, weight, each), factors
 
     @property
     def comparing(self) -> tuple[int, float | None]:
