@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.neighbors import NearestNeighbors
 
+from metaclust.inference import merges as merges_module
 from metaclust.inference.merges import Nodes, merge_features, neighbours
 from metaclust.inference.trees import merge_trees
 from metaclust.model.selector import MERGE_FEATURES
@@ -98,6 +99,49 @@ def test_features_say_what_they_are_called(method):
     nearest = np.median(np.square(near.min(1)))
     np.testing.assert_allclose(features["nearest over expected"], np.log(nearest / expected), rtol=1e-3, atol=1e-3)
     assert sorted(np.round(np.exp(features["log rank"])).tolist()) == list(range(1, rows))
+
+
+def lies_between(z, tree, near, merge, variance):
+    """The five features of what lies between the two sides of a merge, row by row."""
+    sides = [tree.order[tree.start[n] : tree.start[n] + tree.size[n]] for n in (tree.first[merge], tree.second[merge])]
+    one, two = sorted(sides, key=len)
+    apart = z[two].mean(0) - z[one].mean(0)
+    distance = np.sqrt(apart @ apart)
+    axis = apart / distance
+    along = [(z[side] - z[side].mean(0)) @ axis for side in (one, two)]
+    deviation = np.sqrt((sum(a @ a for a in along) + 6 * variance) / (len(one) + len(two) - 2 + 6))
+    beyond = ((along[0] > distance / 2).sum() + (along[1] < -distance / 2).sum()) / (len(one) + len(two))
+    both = np.concatenate([z[one], z[two]])
+    both = (both - both.mean(0)) @ axis
+    flatness = np.abs(both).mean() / np.sqrt(np.square(both).mean()) if len(one) > 2 else 0.9
+    crossing = []
+    for own, other in ((one, two), (two, one)):
+        to_own, to_other = np.isin(near[own], own).sum(), np.isin(near[own], other).sum()
+        chance = len(other) / (len(one) + len(two) - 1)
+        crossing.append(np.log((to_other + 0.5) / (to_own + to_other + 0.5) / chance))
+    return np.log(distance / deviation + 1e-2), beyond, flatness, *crossing
+
+
+@pytest.mark.parametrize("few", [0, 6, 1000])
+@given(seed=SEEDS, rows=st.integers(2, 50), method=st.sampled_from(METHODS))
+def test_what_lies_between_two_sides_is_that_of_their_rows(few, seed, rows, method):
+    z, expected = blobs(seed, rows), 2.5
+    tree, near = merge_trees(z, (method,))[0], neighbours(z)
+    with pytest.MonkeyPatch.context() as patch:
+        # Merges of few rows are described together, those of many one by one.
+        patch.setattr(merges_module, "FEW_ROWS", few)
+        patch.setattr(merges_module, "BLOCK", 100)
+        features = merge_features(z, tree, *near, expected)
+    names = ("gap", "beyond the middle", "flatness", "neighbours of the smaller", "neighbours of the larger")
+    nodes = Nodes.of(z, tree)
+    own = nodes.squares[tree.first] + nodes.squares[tree.second]
+    pooled = (own + 0.5 * expected) / (tree.size[tree.first] + tree.size[tree.second] - 1.5)
+    for merge in range(rows - 1):
+        if tree.size[tree.first[merge]] == tree.size[tree.second[merge]]:
+            continue
+        found = [features[merge, MERGE_FEATURES.index(name)] for name in names]
+        right = lies_between(z, tree, near[0], merge, pooled[merge] / z.shape[1])
+        np.testing.assert_allclose(found, right, rtol=1e-6, atol=1e-6)
 
 
 def test_two_clusters_apart_have_a_gap_and_one_cut_in_two_has_none():

@@ -11,14 +11,12 @@ from sklearn.neighbors import NearestNeighbors
 
 from metaclust.inference.features import (
     Evidence,
-    Groups,
     adjusted_rand_indices,
     describe,
     merge_probabilities,
-    principal_axes,
-    shape_features,
-    silhouettes,
 )
+from metaclust.inference.groups import Groups, nearest_gaps, principal_axes
+from metaclust.inference.partitions import Partitions
 from metaclust.inference.select import (
     FARTHEST_BELOW,
     LIKELY,
@@ -28,6 +26,7 @@ from metaclust.inference.select import (
     probability_of_one,
     with_single_cluster,
 )
+from metaclust.inference.shapes import Shapes, gaps_between, silhouettes
 from metaclust.inference.stages import in_order
 from metaclust.inference.train_selector import (
     Example,
@@ -72,7 +71,7 @@ def named(features):
 
 
 def shape_of(z, labels, expected=5.0):
-    return dict(zip(SHAPE_FEATURES, shape_features(Evidence(z, expected), labels), strict=True))
+    return dict(zip(SHAPE_FEATURES, Evidence(z, expected).shapes(Partitions.of([labels]))[0], strict=True))
 
 
 def direct_silhouettes(z, labels):
@@ -95,10 +94,10 @@ def test_silhouettes_are_by_distances_to_means(seed, clusters):
     rng = np.random.default_rng(seed)
     z = rng.normal(size=(30, 3))
     labels = np.append(np.arange(clusters), rng.integers(0, clusters, 30 - clusters))
-    groups = Groups.of(z, labels)
-    squared = np.square(groups.rows - groups.centre[groups.labels]).sum(1)
+    partitions, rows = Partitions.of([labels]), z.astype(np.float32)
     expected = direct_silhouettes(z, labels)
-    np.testing.assert_allclose(silhouettes(groups, squared), expected[groups.order], atol=1e-9)
+    shapes = Shapes.of(rows, np.empty((30, 0), np.int64), partitions)
+    np.testing.assert_allclose(silhouettes(rows, shapes, partitions)[0], expected[partitions.order[0]], atol=1e-5)
     found = shape_of(z - z.mean(0), labels)
     # Features are computed in single precision.
     assert found["silhouette"] == pytest.approx(expected.mean(), abs=1e-5)
@@ -252,15 +251,21 @@ def test_the_principal_axis_is_the_first_eigenvector():
     np.testing.assert_allclose(np.abs(along), np.abs(rest @ vectors[:, -1]), atol=1e-2)
 
 
-@given(seed=SEEDS, clusters=st.integers(1, 5))
-def test_quantiles_of_clusters_are_those_of_their_rows(seed, clusters):
+@given(seed=SEEDS)
+def test_gaps_are_in_deviations_along_the_way_to_the_nearest_centre(seed):
     rng = np.random.default_rng(seed)
-    labels = np.append(np.arange(clusters), rng.integers(0, clusters, 20))
-    groups, values = Groups.of(rng.normal(size=(len(labels), 2)), labels), rng.normal(size=clusters)
-    shares = rng.random(3)
-    expected = np.quantile(values[labels], shares, method="inverted_cdf")
-    np.testing.assert_array_equal(groups.quantiles(values, *shares.tolist()), expected)
-    assert groups.mean(values) == pytest.approx(values[labels].mean())
+    z = rng.normal(size=(40, 3)).astype(np.float32)
+    labels = np.append(np.arange(4), rng.integers(0, 4, 36))
+    groups = Groups.of(z, labels)
+    expected = nearest_gaps(groups, groups.rows - groups.centre[groups.labels], 1.5)
+    partitions = Partitions.of([labels])
+    shapes = Shapes.of(z, np.empty((40, 0), np.int64), partitions)
+    apart = np.linalg.norm(groups.centre[:, None] - groups.centre, axis=-1)
+    np.fill_diagonal(apart, np.inf)
+    one, other = partitions.cluster, partitions.cluster[apart.argmin(1)]
+    gap, spread = gaps_between(shapes, partitions, one, other)
+    found = np.log(gap / np.sqrt((spread + 5 * 1.5 / 3) / (groups.size - 1 + 5)) + 1e-6)
+    np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
 TELLS = FEATURES.index("low silhouette")

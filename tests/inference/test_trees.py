@@ -195,3 +195,24 @@ def test_a_tree_of_one_row_has_no_pairs():
     tree = MergeTree.of(np.empty((0, 4)))
     assert tree.pairs_within(np.zeros(1, np.int64)).shape == (0,)
     assert pair_evidence(tree, np.empty(0), np.zeros(1, np.int64)).expected_ari == 1
+
+
+@given(seed=SEEDS, rows=st.integers(2, 40), method=st.sampled_from(METHODS))
+def test_two_rows_are_joined_by_the_first_merge_that_has_both(seed, rows, method):
+    tree = merge_tree(rows_of(seed, rows), method)
+    low, high = np.triu_indices(rows, 1)
+    found = tree.joins(low, high)
+    for one, two, merge in zip(tree.order[low].tolist(), tree.order[high].tolist(), found.tolist(), strict=True):
+        both = [node for node in range(rows, 2 * rows - 1) if {one, two} <= members(tree, node)]
+        assert merge == both[0] - rows
+
+
+@given(seed=SEEDS, rows=st.integers(1, 40), method=st.sampled_from(METHODS))
+def test_levels_hold_every_merge_once_after_what_it_joins(seed, rows, method):
+    tree = merge_tree(rows_of(seed, rows), method)
+    made = set(range(rows))
+    for merges in tree.levels:
+        assert {*tree.first[merges].tolist(), *tree.second[merges].tolist()} <= made
+        made |= {rows + merge for merge in merges.tolist()}
+    assert sorted(made) == list(range(2 * rows - 1))
+    assert sum(len(merges) for merges in tree.levels) == rows - 1

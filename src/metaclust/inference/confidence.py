@@ -14,14 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
-from metaclust.inference.features import (
-    Evidence,
-    Groups,
-    mean_ari,
-    nearest_gaps,
-    pairs_of,
-    principal_axes,
-)
+from metaclust.inference.features import Evidence, mean_ari, pairs_of
+from metaclust.inference.groups import Groups, nearest_gaps, principal_axes
 from metaclust.inference.stages import Floats, Labels
 from metaclust.mixture.components import Components, Placement
 from metaclust.model.selector import CLUSTER_FEATURES, CONFIDENCE_FEATURES, FURTHER, SelectorNetwork, log_odds, sigmoid

@@ -11,15 +11,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from metaclust.inference.links import Links
 from metaclust.inference.merges import TINY, merge_features, neighbours
+from metaclust.inference.partitions import Partitions
+from metaclust.inference.shapes import shape_features
 from metaclust.inference.stages import Floats, Labels, Sample
-from metaclust.inference.trees import MergeTree, PairEvidence, merge_trees, pair_evidence
+from metaclust.inference.trees import MergeTree, PairEvidence, evidence_of_pairs, merge_trees
 from metaclust.model.clustering_model import ClusteringModel
 from metaclust.model.selector import (
     CONTEXT,
@@ -32,16 +33,6 @@ from metaclust.model.selector import (
     sigmoid,
 )
 
-Reals = NDArray[np.floating[Any]]
-"""Rows, and what is computed of each, in single or double precision."""
-
-AXIS_ROWS = 5.0
-"""As how many rows an even variance counts along the axis to the nearest cluster."""
-SPLIT_ROWS = 6
-"""The fewest rows of a cluster that may resemble two."""
-POWER_ROUNDS = 6
-LEAST = 1e-30
-"""The smallest divisor, where it may be zero."""
 STEP = 1.5
 """The ratio of the numbers of clusters at which the change of features is known."""
 FEWEST_ROWS = 3
@@ -99,8 +90,13 @@ class Evidence:
         numbers = [1]
         while numbers[-1] < self.most_clusters:
             numbers.append(min(self.most_clusters, max(numbers[-1] + 1, round(numbers[-1] * STEP))))
-        features = [shape_features(self, self.trees[0].cut(number)) for number in numbers]
-        return np.log(numbers), np.stack(features)[:, [SHAPE_FEATURES.index(name) for name in CONTEXT]]
+        cuts = Partitions.of([self.trees[0].cut(number) for number in numbers])
+        return np.log(numbers), self.shapes(cuts)[:, [SHAPE_FEATURES.index(name) for name in CONTEXT]]
+
+    def shapes(self, partitions: Partitions) -> Floats:
+        """Return (partitions, features) in the order of ``SHAPE_FEATURES``."""
+        # Like the rows, the expected variance is in units of that of all rows.
+        return shape_features(self.scaled, self.near[0], self.expected / self.total, partitions)
 
 
 def evidence_of(model: ClusteringModel, sample: Sample) -> Evidence:
@@ -123,8 +119,9 @@ def describe(evidence: Evidence, probabilities: Sequence[Floats], candidates: Se
     candidates : sequence of ndarray of shape (rows,)
         Partitions, with labels from 0 on.
     """
-    shape = np.stack([shape_features(evidence, labels) for labels in candidates])
-    pairs = [pairs_of(evidence, probabilities, labels) for labels in candidates]
+    partitions = Partitions.of(candidates)
+    shape = evidence.shapes(partitions)
+    pairs = pairs_of_all(evidence, probabilities, partitions)
     stated = np.array(
         [
             [v for one in both for v in (one.expected_ari, one.precision, one.recall, one.relative_pairs)]
@@ -161,197 +158,25 @@ def merge_probabilities(evidence: Evidence, network: SelectorNetwork) -> tuple[F
 
 def pairs_of(evidence: Evidence, probabilities: Sequence[Floats], labels: Labels) -> list[PairEvidence]:
     """Compare a partition with the pairs that are expected to be of one category, by each tree."""
-    both = zip(evidence.trees, probabilities, strict=True)
-    return [pair_evidence(tree, probability, labels) for tree, probability in both]
+    return pairs_of_all(evidence, probabilities, Partitions.of([labels]))[0]
+
+
+def pairs_of_all(
+    evidence: Evidence, probabilities: Sequence[Floats], partitions: Partitions
+) -> list[list[PairEvidence]]:
+    """Compare each of several partitions with these pairs, by each tree."""
+    together = partitions.sums(partitions.size * (partitions.size - 1) / 2)
+    of_trees = []
+    for tree, probability in zip(evidence.trees, probabilities, strict=True):
+        found = partitions.sums(partitions.probable_pairs(tree, probability)[partitions.cluster])
+        pairs = zip(together.tolist(), found.tolist(), strict=True)
+        of_trees.append([evidence_of_pairs(tree, probability, *both) for both in pairs])
+    return [list(both) for both in zip(*of_trees, strict=True)]
 
 
 def mean_ari(pairs: Sequence[PairEvidence]) -> float:
     """Return the adjusted Rand index that is expected, in the mean over the trees."""
     return float(np.mean([one.expected_ari for one in pairs]))
-
-
-@dataclass(frozen=True, eq=False)
-class Groups:
-    """The rows of a sample in the order of their clusters."""
-
-    rows: Reals
-    """Sorted by cluster."""
-    labels: Labels
-    """Of the sorted rows."""
-    order: Labels
-    size: Floats
-    start: Labels
-    centre: Reals
-
-    @classmethod
-    def of(cls, z: Reals, labels: Labels) -> Groups:
-        size = np.bincount(labels)
-        order = np.argsort(labels, kind="stable")
-        start = np.concatenate(([0], np.cumsum(size)[:-1]))
-        rows = z[order]
-        centre = np.add.reduceat(rows, start) / size[:, None].astype(rows.dtype)
-        return cls(rows, labels[order], order, size.astype(np.float64), start, centre)
-
-    def sums(self, values: Reals) -> Floats:
-        """Add up values of the sorted rows in each cluster."""
-        found: Floats = np.add.reduceat(values, self.start, dtype=np.float64)
-        return found
-
-    def mean(self, values: Floats) -> float:
-        """Return the mean over rows of values of clusters."""
-        return float(values @ self.size / self.size.sum())
-
-    def quantiles(self, values: Floats, *shares: float) -> Floats:
-        """Return quantiles over rows of values of clusters."""
-        order = np.argsort(values, kind="stable")
-        reached = np.cumsum(self.size[order])
-        place = np.searchsorted(reached, np.asarray(shares) * reached[-1])
-        found: Floats = values[order][np.minimum(place, len(values) - 1)]
-        return found
-
-
-def shape_features(evidence: Evidence, labels: Labels) -> Floats:
-    """Return the features of one partition in the order of ``SHAPE_FEATURES``."""
-    groups = Groups.of(evidence.scaled, labels)
-    rows, clusters = len(labels), len(groups.size)
-    rest = groups.rows - groups.centre[groups.labels]
-    squared = np.square(rest).sum(1)
-    squares = groups.sums(squared)
-    # Like the rows, in units of the variance of all rows.
-    expected = evidence.expected / evidence.total
-    within = max(float(squares.sum()) / max(1, rows - clusters), TINY * expected)
-    variance = (squares + within) / groups.size
-    share = groups.size / rows
-    return np.array(
-        [
-            np.log(clusters),
-            np.log(rows),
-            np.log(rows / clusters),
-            np.log(within + 1e-6),
-            np.log(within / expected + 1e-6),
-            *np.log(groups.quantiles(variance, 0.1, 0.5, 0.9) / expected + 1e-6),
-            *silhouette_features(groups, squared),
-            *gap_features(groups, rest, within),
-            *neighbour_features(evidence.near[0], labels, groups),
-            -(share * np.log(share)).sum() - np.log(clusters),
-            np.log(groups.size.min()),
-            groups.size[groups.size < 5].sum() / rows,
-            groups.size[groups.size < 2].sum() / rows,
-            *split_features(evidence.near[0], labels, groups, rest, squares),
-        ]
-    )
-
-
-def silhouettes(groups: Groups, squared: Reals) -> Floats:
-    """Return the silhouette of each sorted row by the distances to centres, its own without itself."""
-    if len(groups.size) == 1:
-        return np.zeros(len(squared))
-    apart = np.square(groups.centre).sum(1) - 2 * groups.rows @ groups.centre.T
-    apart[np.arange(len(apart)), groups.labels] = np.inf
-    # The product says which centre is the nearest, but is not exact where distances are small.
-    other = np.sqrt(np.square(groups.rows - groups.centre[apart.argmin(1)]).sum(1))
-    size = groups.size[groups.labels]
-    own = np.sqrt(squared) * size / np.maximum(size - 1, 1)
-    highest = np.maximum(other, own)
-    return np.where((size > 1) & (highest > 0), (other - own) / np.where(highest > 0, highest, 1), 0.0)
-
-
-def silhouette_features(groups: Groups, squared: Reals) -> list[float]:
-    """Return features of the silhouettes of rows and of clusters."""
-    if len(groups.size) == 1:
-        return [0.0] * 6
-    values = silhouettes(groups, squared)
-    of_clusters = groups.sums(values) / groups.size
-    low, half = groups.quantiles(of_clusters, 0.25, 0.5)
-    return [values.mean(), np.quantile(values, 0.1), (values < 0.02).mean(), of_clusters.min(), low, half]
-
-
-def nearest_gaps(groups: Groups, rest: Reals, within: float) -> Floats:
-    """Return the log distance from each centre to the nearest other one, in its standard deviations that way."""
-    centre, clusters = groups.centre, len(groups.size)
-    if clusters == 1:
-        return np.full(1, 3.0)
-    apart = np.square(centre).sum(1)[:, None] + np.square(centre).sum(1) - 2 * centre @ centre.T
-    np.fill_diagonal(apart, np.inf)
-    nearest = apart.argmin(1)
-    between = centre - centre[nearest]
-    gap = np.sqrt(np.square(between).sum(1))
-    direction = between / np.maximum(gap, LEAST)[:, None]
-    along = np.einsum("ij,ij->i", rest, direction[groups.labels])
-    even = AXIS_ROWS * within / centre.shape[1]
-    deviation = np.sqrt((groups.sums(np.square(along)) + even) / (groups.size - 1 + AXIS_ROWS))
-    gaps: Floats = np.log(gap / deviation + 1e-6)
-    return gaps
-
-
-def gap_features(groups: Groups, rest: Reals, within: float) -> list[float]:
-    """Return features of the distances between neighbouring clusters."""
-    gaps = nearest_gaps(groups, rest, within)
-    return [gaps.min(), *np.quantile(gaps, [0.1, 0.5]).tolist(), groups.mean(gaps)]
-
-
-def neighbour_features(near: Labels, labels: Labels, groups: Groups) -> list[float]:
-    """Return features of the share of a row's nearest neighbours that are in its cluster, of those that can be."""
-    if not near.shape[1]:
-        return [1.0] * 6
-    same = labels[near] == labels[:, None]
-    found = []
-    for count in (1, 5, 10):
-        count = min(count, near.shape[1])
-        possible = np.clip(groups.size[labels] - 1, 1, count)
-        found.append(same[:, :count].sum(1) / possible)
-    of_clusters = np.bincount(labels, found[-1]) / groups.size
-    return [*(float(one.mean()) for one in found), of_clusters.min(), *groups.quantiles(of_clusters, 0.1, 0.5)]
-
-
-def principal_axes(groups: Groups, rest: Reals) -> Reals:
-    """Return where each sorted row lies along the principal axis of its cluster."""
-    # All start from one direction: the axis of a cluster does not depend on its number.
-    start = np.random.default_rng(0).normal(size=(1, groups.centre.shape[1]))
-    axes = np.repeat(start.astype(rest.dtype), len(groups.size), 0)
-    for _ in range(POWER_ROUNDS):
-        along = np.einsum("ij,ij->i", rest, axes[groups.labels])
-        axes = np.add.reduceat(rest * along[:, None], groups.start)
-        length = np.sqrt(np.square(axes, dtype=np.float64).sum(1)) + 1e-300
-        axes = (axes / length[:, None]).astype(rest.dtype)
-    found: Reals = np.einsum("ij,ij->i", rest, axes[groups.labels])
-    return found
-
-
-def split_features(near: Labels, labels: Labels, groups: Groups, rest: Reals, squares: Floats) -> list[float]:
-    """Return features that tell whether clusters resemble two: along their principal axes, and by neighbours.
-
-    A Gaussian has kurtosis 3, two apart have less, down to 1. The neighbours of rows on one side of the middle are on
-    the other side less often than chance would have it, if the sides are two clusters.
-    """
-    along = principal_axes(groups, rest)
-    scale = np.sqrt(groups.sums(np.square(along)) / groups.size)
-    scale = np.where(scale > 0, scale, 1.0)
-    unit = along / scale[groups.labels]
-    second, fourth, absolute = (groups.sums(value) / groups.size for value in (unit**2, unit**4, np.abs(unit)))
-    large = groups.size >= SPLIT_ROWS
-    share = np.where(squares > 0, np.square(scale) * groups.size / np.where(squares > 0, squares, 1), 0.1)
-    axis = np.log(np.where(large, share, 0.1) + 1e-6)
-    kurtosis = np.where(large & (second > 0), np.minimum(fourth, 6), 3.0)
-    flatness = np.where(large & (second > 0), absolute, 0.8)
-    side = np.empty(len(labels), bool)
-    side[groups.order] = along > 0
-    same = labels[near] == labels[:, None]
-    crossing = np.bincount(labels, (same & (side[near] != side[:, None])).sum(1))
-    inside = np.bincount(labels, same.sum(1))
-    right = np.bincount(labels, side) / groups.size
-    crossed = np.where(large, (crossing + 1) / (inside * np.maximum(2 * right * (1 - right), 0.05) + 1), 1.0)
-    return [
-        groups.mean(axis),
-        axis.max(),
-        groups.mean(kurtosis),
-        kurtosis.min(),
-        groups.mean(flatness),
-        flatness.max(),
-        groups.mean(crossed),
-        float(groups.quantiles(crossed, 0.1)[0]),
-        crossed.min(),
-    ]
 
 
 def adjusted_rand_indices(candidates: Sequence[Labels]) -> Floats:

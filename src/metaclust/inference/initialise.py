@@ -11,7 +11,9 @@ from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import cdist
 from sklearn.cluster import kmeans_plusplus
 
-from metaclust.inference.features import evidence_of, mean_ari, merge_probabilities, pairs_of
+from metaclust.inference.features import evidence_of, mean_ari, merge_probabilities, pairs_of_all
+from metaclust.inference.groups import sums_of_rows
+from metaclust.inference.partitions import Partitions
 from metaclust.inference.stages import Floats, Initial, Initialiser, Labels, Sample, in_order
 from metaclust.model.clustering_model import ClusteringModel
 from metaclust.model.selector import SelectorNetwork
@@ -87,7 +89,9 @@ class TreeCuts:
         even = [evidence.trees[0].cut(number) for number in candidate_numbers(most, 10, 1.2)]
         merged = [without_small(sample.z, in_order(cut)) for cut in [*cuts[0], *cuts[1], *even]]
         different = {labels.tobytes(): labels for labels in merged}
-        ranked = sorted(different.values(), key=lambda labels: -mean_ari(pairs_of(evidence, probabilities, labels)))
+        cuts_of_all = list(different.values())
+        expected = [mean_ari(pairs) for pairs in pairs_of_all(evidence, probabilities, Partitions.of(cuts_of_all))]
+        ranked = [cuts_of_all[place] for place in np.argsort(-np.array(expected), kind="stable").tolist()]
         # Some even cuts go on in any case: the probabilities may be wrong.
         some = [evidence.trees[0].cut(number) for number in candidate_numbers(most, 3, 1.5)]
         chosen = [*ranked[:MOST_CUTS], *(without_small(sample.z, in_order(labels)) for labels in some)]
@@ -119,7 +123,8 @@ def without_small(z: Floats, labels: Labels) -> Labels:
     if len(z) < FEWEST_TO_DISSOLVE or large.all() or not large.any():
         return labels
     kept = np.flatnonzero(large)
-    centres = np.stack([z[labels == cluster].mean(0) for cluster in kept])
+    order = np.argsort(labels, kind="stable")
+    centres = (sums_of_rows(z, np.cumsum(size) - size, order) / size[:, None])[kept]
     loose = ~large[labels]
     new = np.searchsorted(kept, labels)
     new[loose] = nearest(z[loose], centres)

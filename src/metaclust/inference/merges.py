@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -17,6 +17,10 @@ PRIOR_ROWS = 0.5
 AXIS_ROWS = 6.0
 """As how many rows an even variance counts along the axis between two centres."""
 TINY = 1e-9
+FEW_ROWS = 64
+"""Merges of at most so many rows are described together."""
+BLOCK = 1 << 18
+"""About the most numbers of their rows that are in memory at a time."""
 HIGHEST = 5.0
 """The largest log ratio of two heights."""
 
@@ -33,11 +37,15 @@ class Nodes:
         rows = len(z)
         centre, squares = np.empty((2 * rows - 1, z.shape[1])), np.zeros(2 * rows - 1)
         centre[:rows] = z
-        for merge, (one, two) in enumerate(zip(tree.first.tolist(), tree.second.tolist(), strict=True)):
+        for merges in tree.levels:
+            one, two = tree.first[merges], tree.second[merges]
             ones, twos = tree.size[one], tree.size[two]
+            both = ones + twos
             apart = centre[one] - centre[two]
-            centre[rows + merge] = centre[two] + apart * (ones / (ones + twos))
-            squares[rows + merge] = squares[one] + squares[two] + (apart @ apart) * (ones * twos / (ones + twos))
+            centre[rows + merges] = centre[two] + apart * (ones / both)[:, None]
+            squares[rows + merges] = (
+                squares[one] + squares[two] + np.einsum("ij,ij->i", apart, apart) * (ones * twos / both)
+            )
         return cls(centre, squares)
 
 
@@ -79,9 +87,6 @@ def merge_features(z: Floats, tree: MergeTree, near: Labels, near_distance: Floa
     if rows == 1:
         return np.empty((0, len(MERGE_FEATURES) - 1))
     nodes = Nodes.of(z, tree)
-    ordered, place = z[tree.order], np.empty(rows, np.int64)
-    place[tree.order] = np.arange(rows)
-    near_place = place[near][tree.order]
     increase = nodes.squares[rows:] - nodes.squares[tree.first] - nodes.squares[tree.second]
     swap = tree.size[tree.first] > tree.size[tree.second]
     small = np.where(swap, tree.second, tree.first)
@@ -92,17 +97,9 @@ def merge_features(z: Floats, tree: MergeTree, near: Labels, near_distance: Floa
     distance = np.sqrt(squared) + TINY * np.sqrt(expected)
     own = nodes.squares[small] + nodes.squares[large]
     pooled = (own + PRIOR_ROWS * expected) / (ones + twos - 2 + PRIOR_ROWS)
-    shape = np.empty((rows - 1, 5))
-    for merge in range(rows - 1):
-        shape[merge] = across(
-            ordered,
-            near_place,
-            (int(tree.start[small[merge]]), int(ones[merge])),
-            (int(tree.start[large[merge]]), int(twos[merge])),
-            (nodes.centre[small[merge]], nodes.centre[large[merge]], apart[merge] / distance[merge]),
-            float(distance[merge]),
-            float(pooled[merge] / columns),
-        )
+    sides = Sides(small, large, nodes.centre[small], nodes.centre[large], apart / distance[:, None], distance)
+    between = across(z[tree.order], tree, sides, pooled / columns)
+    crossing = crossings(tree, small, large, near)
     parent = tree.parent[rows:]
     root = rows - 2
     to_parent = np.log((increase[parent - rows] + TINY * expected) / (increase + TINY * expected))
@@ -128,7 +125,8 @@ def merge_features(z: Floats, tree: MergeTree, near: Labels, near_distance: Floa
             np.log(squared / expected + 1e-4),
             *variance,
             np.log(squared / pooled + 1e-4),
-            shape,
+            *between,
+            *crossing,
             np.clip(to_parent, -HIGHEST, HIGHEST),
             np.clip(to_child, -HIGHEST, HIGHEST),
             np.log(rank),
@@ -138,44 +136,110 @@ def merge_features(z: Floats, tree: MergeTree, near: Labels, near_distance: Floa
     )
 
 
-def across(
-    ordered: Floats,
-    near: Labels,
-    small: tuple[int, int],
-    large: tuple[int, int],
-    axis: tuple[Floats, Floats, Floats],
-    distance: float,
-    variance: float,
-) -> tuple[float, float, float, float, float]:
-    """Return what lies between the two sides of a merge, each given as its first place and its number of rows.
+@dataclass(frozen=True, eq=False)
+class Sides:
+    """The two sides of some merges."""
 
-    The log distance of the centres in standard deviations along the axis between them; the share of rows beyond the
-    middle; how far from Gaussian the rows are along the axis; and the log share of neighbours on the other side, over
-    what chance would give, for the rows of either side.
+    small: Labels
+    large: Labels
+    """The nodes that are joined."""
+    first: Floats
+    second: Floats
+    """Their centres."""
+    direction: Floats
+    """From the centre of the smaller to that of the larger, of length one."""
+    distance: Floats
+
+    def take(self, merges: Labels) -> Sides:
+        """Return those of some of the merges."""
+        return Sides(*(getattr(self, field.name)[merges] for field in fields(self)))
+
+
+def across(ordered: Floats, tree: MergeTree, sides: Sides, variance: Floats) -> tuple[Floats, Floats, Floats]:
+    """Return what lies between the two sides of each merge, along the axis between their centres.
+
+    The log distance of the centres in standard deviations that way; the share of rows beyond the middle; and how far
+    from Gaussian the rows are. ``ordered`` are the rows in the order of the tree, ``variance`` that of a column.
     """
-    (one, ones), (two, twos) = small, large
-    first, second, direction = axis
-    along_one = (ordered[one : one + ones] - first) @ direction
-    along_two = (ordered[two : two + twos] - second) @ direction
+    merges = np.arange(len(variance))
+    rows = tree.size[sides.small] + tree.size[sides.large]
+    found = np.empty((len(merges), 4))
+    few = rows <= FEW_ROWS
+    some = merges[few]
+    # Merges of few rows are many: they are taken together, about as many rows at a time as stay in the cache.
+    parts = np.split(some, np.flatnonzero(np.diff(np.cumsum(rows[some]) // (BLOCK // ordered.shape[1] + 1))) + 1)
+    for part in parts:
+        found[part] = along_sides(ordered, tree, sides.take(part))
+    for merge in merges[~few].tolist():
+        found[merge] = along_sides_of_one(ordered, tree, sides, merge)
+    spread, beyond, absolute, square = found.T
+    deviation = np.sqrt((spread + AXIS_ROWS * variance) / (rows - 2 + AXIS_ROWS))
+    flatness = absolute / rows / np.sqrt(square / rows + TINY * variance + 1e-300)
+    flatness = np.where(tree.size[sides.small] > 2, flatness, 0.9)
+    return np.log(sides.distance / (deviation + 1e-300) + 1e-2), beyond / rows, flatness
+
+
+def along_sides(ordered: Floats, tree: MergeTree, sides: Sides) -> Floats:
+    """Return sums over the rows of each merge, of where they lie along the axis: (merges, 4).
+
+    They are the squares around the centre of a row's own side, how many rows are beyond the middle, and the absolute
+    values and squares around the common centre.
+    """
+    count = np.stack([tree.size[sides.small], tree.size[sides.large]], 1)
+    if not len(count):
+        return np.empty((0, 4))
+    size = count.ravel()
+    side = np.repeat(np.arange(len(size)), size)
+    begin = np.cumsum(size) - size
+    first = np.stack([tree.start[sides.small], tree.start[sides.large]], 1).ravel()
+    row = np.arange(len(side)) + (first - begin)[side]
+    centre = np.stack([sides.first, sides.second], 1).reshape(len(size), -1)
+    merge = side // 2
+    along = np.einsum("ij,ij->i", ordered[row] - centre[side], sides.direction[merge])
+    share = count[:, 0] / count.sum(1)
+    shift = np.stack([-sides.distance * (1 - share), sides.distance * share], 1).ravel()
+    both = along + shift[side]
+    beyond = along * np.array([1.0, -1.0])[side % 2] > (sides.distance / 2)[merge]
+    values = np.stack([np.square(along), beyond, np.abs(both), np.square(both)], 1)
+    found: Floats = np.add.reduceat(values, begin[::2])
+    return found
+
+
+def along_sides_of_one(ordered: Floats, tree: MergeTree, sides: Sides, merge: int) -> tuple[float, float, float, float]:
+    """Return what :func:`along_sides` does, for one merge."""
+    small, large, direction = sides.small[merge], sides.large[merge], sides.direction[merge]
+    ones, twos = tree.size[small], tree.size[large]
+    distance, share = sides.distance[merge], ones / (ones + twos)
+    along_one = (ordered[tree.start[small] : tree.start[small] + ones] - sides.first[merge]) @ direction
+    along_two = (ordered[tree.start[large] : tree.start[large] + twos] - sides.second[merge]) @ direction
+    beyond = np.count_nonzero(along_one > distance / 2) + np.count_nonzero(along_two < -distance / 2)
+    both = np.concatenate((along_one - distance * (1 - share), along_two + distance * share))
     spread = along_one @ along_one + along_two @ along_two
-    deviation = np.sqrt((spread + AXIS_ROWS * variance) / (ones + twos - 2 + AXIS_ROWS))
-    beyond = ((along_one > distance / 2).sum() + (along_two < -distance / 2).sum()) / (ones + twos)
-    flatness = 0.9
-    if ones > 2:
-        share = ones / (ones + twos)
-        both = np.concatenate((along_one - distance * (1 - share), along_two + distance * share))
-        flatness = np.abs(both).mean() / np.sqrt(np.square(both).mean() + TINY * variance + 1e-300)
-    near_one, near_two = near[one : one + ones], near[two : two + twos]
-    crossing = []
-    for neighbour, (start, count), (other, others) in ((near_one, small, large), (near_two, large, small)):
-        to_own = np.count_nonzero((neighbour >= start) & (neighbour < start + count))
-        to_other = np.count_nonzero((neighbour >= other) & (neighbour < other + others))
-        chance = others / (ones + twos - 1)
-        crossing.append(np.log((to_other + 0.5) / (to_own + to_other + 0.5) / chance))
-    return (
-        float(np.log(distance / (deviation + 1e-300) + 1e-2)),
-        float(beyond),
-        float(flatness),
-        crossing[0],
-        crossing[1],
-    )
+    return float(spread), float(beyond), float(np.abs(both).sum()), float(both @ both)
+
+
+def crossings(tree: MergeTree, small: Labels, large: Labels, near: Labels) -> tuple[Floats, Floats]:
+    """Return the log share of neighbours on the other side of each merge, over what chance would give.
+
+    For the rows of either side, of those neighbours that are on one of the two.
+    """
+    rows = len(tree)
+    place = np.empty(rows, np.int64)
+    place[tree.order] = np.arange(rows)
+    own = np.repeat(place, near.shape[1])
+    other = place[near].ravel()
+    joined = tree.joins(np.minimum(own, other), np.maximum(own, other))
+    # A row and its neighbour are in a node if they are joined there or below, which is by gaps that stand side by side.
+    counted = np.zeros(rows)
+    counted[1 + tree.gaps] = np.bincount(joined, minlength=rows - 1)
+    upto = np.cumsum(counted)
+    of_first = own <= tree.gaps[joined]
+    found = []
+    for side, opposite in ((small, large), (large, small)):
+        begin = tree.start[side]
+        to_own = upto[begin + tree.size[side] - 1] - upto[begin]
+        of_side = of_first == (side == tree.first)[joined]
+        to_other = np.bincount(joined[of_side], minlength=rows - 1)
+        chance = tree.size[opposite] / (tree.size[rows:] - 1)
+        found.append(np.log((to_other + 0.5) / (to_own + to_other + 0.5) / chance))
+    return found[0], found[1]

@@ -8,8 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
+from metaclust.inference.groups import sums_of_clusters, sums_of_rows
 from metaclust.inference.stages import Candidate, Floats, Initial, Labels, Refiner, Sample, in_order
 from metaclust.mixture import Posterior
+from metaclust.mixture.inference import Sums, features_of
 from metaclust.mixture.posterior import without_rows
 from metaclust.model.clustering_model import ClusteringModel
 
@@ -21,6 +23,9 @@ PRIOR_ROWS = 20.0
 """As how many rows the variance expected by the prior counts, against that of a start's own clusters."""
 BATCH = 30_000_000
 """The most numbers in the assignments of all starts that go through inference together."""
+PADDING = 16_000
+"""Of them, the most that fill up starts with fewer clusters for another start's sake: beyond it, a batch of its own
+takes less time."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +45,7 @@ class Refinement:
             some = [initial[place] for place in group]
             ends, factors = self.run(model, sample, some, 1.0, self.steps, self.tol)
             bounds = ends.exact_bound.cpu().tolist()
-            every = ends.assignments.argmax(-1).cpu().numpy()
+            every = ends.scores.argmax(-1).cpu().numpy()
             ends = without_rows(ends)
             for place, labels in enumerate(every):
                 labels = in_order(labels)
@@ -70,12 +75,16 @@ class Refinement:
     ) -> tuple[Posterior, list[float]]:
         """Take steps from each start, side by side; also return the variance factors of the starts."""
         rows = torch.from_numpy(sample.z).to(model.device)
+        factors = self.variance_factors(model, sample, [start.labels for start in initial])
+        each = torch.tensor(factors).to(rows)
+        if model.config.inference == "vb" and all(start.logits is None for start in initial):
+            features = features_of(rows, model.family).cpu().numpy()
+            sums = sums_of_clusters(features, [start.labels for start in initial])
+            return model.from_starts(rows, Sums(torch.from_numpy(sums).to(rows)), steps, tol, weight, each), factors
         clusters = max(start.clusters for start in initial)
         logits = torch.stack([start.as_logits(clusters).to(rows) for start in initial])
-        factors = self.variance_factors(model, sample, [start.labels for start in initial])
         expanded = rows.expand(len(initial), *rows.shape)
-        ends = model.from_starts(expanded, logits, steps, tol, weight, torch.tensor(factors).to(rows))
-        return ends, factors
+        return model.from_starts(expanded, logits, steps, tol, weight, each), factors
 
     @property
     def comparing(self) -> tuple[int, float | None]:
@@ -110,7 +119,7 @@ def own_variance_factors(z: Floats, clusterings: Sequence[Labels], expected: flo
     for labels in clusterings:
         order = np.argsort(labels, kind="stable")
         size = np.bincount(labels)
-        sums = np.add.reduceat(z[order], np.concatenate(([0], np.cumsum(size)[:-1])))
+        sums = sums_of_rows(z, np.cumsum(size) - size, order)
         square = max(0.0, total - float((np.square(sums).sum(1) / size).sum()))
         factors.append((PRIOR_ROWS + square / expected) / (PRIOR_ROWS + len(z) - len(size)))
     return factors
@@ -175,8 +184,10 @@ def batches(clusters: Sequence[int], rows: int) -> list[list[int]]:
     result: list[list[int]] = []
     for place in np.argsort(clusters, kind="stable").tolist():
         size = clusters[place] * rows
-        if result and size * (len(result[-1]) + 1) <= BATCH and clusters[place] <= 2 * clusters[result[-1][0]] + 8:
-            result[-1].append(place)
+        last = result[-1] if result else []
+        padding = (clusters[place] - clusters[last[-1]]) * rows * len(last) if last else 0
+        if last and size * (len(last) + 1) <= BATCH and padding <= PADDING:
+            last.append(place)
         else:
             result.append([place])
     return result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -13,6 +14,7 @@ from torch.nn import functional
 from metaclust.inference.stages import Floats
 from metaclust.model.selector import (
     CONFIDENCE_FEATURES,
+    FARTHEST,
     FEATURES,
     MERGE_FEATURES,
     FeatureNetwork,
@@ -65,8 +67,10 @@ def fit_merges(
     shares = [example.share for example in examples]
     weights = [each / max(each.sum(), 1e-9) for each in weights]
     features = tensor([example.features for example in examples])
+    if fresh:
+        network.standardize(features)
     loss = odds_loss(network, features, tensor(shares), weights, MERGE_FEATURES)
-    return trained(network, features, loss, steps, 5e-3, seed, fresh)
+    return trained(network, loss, steps, 5e-3, seed)
 
 
 def fit_scores(
@@ -75,24 +79,31 @@ def fit_scores(
     """Train a network to maximise the expected worth of a candidate drawn by the softmax of the scores."""
     if not examples:
         raise ValueError("examples is empty: pass the candidates of at least one task")
-    longest = max(len(example.worth) for example in examples)
-    features = torch.zeros(len(examples), longest, len(FEATURES))
-    worth, present = torch.zeros(len(examples), longest), torch.zeros(len(examples), longest, dtype=torch.bool)
-    for i, example in enumerate(examples):
-        size = len(example.worth)
-        features[i, :size] = torch.from_numpy(example.features)
-        worth[i, :size] = torch.from_numpy(example.worth)
-        present[i, :size] = True
+    sizes = torch.tensor([len(example.worth) for example in examples])
+    features = tensor([example.features for example in examples])
+    if fresh:
+        network.standardize(features)
+    rows, noise = network.standardized(features), noise_of(network, FEATURES)
+    worth, present = torch.zeros(len(sizes), int(sizes.max())), torch.arange(int(sizes.max())) < sizes[:, None]
+    worth[present] = tensor([example.worth for example in examples])
+    index = torch.zeros(present.shape, dtype=torch.int64)
+    index[present] = torch.arange(len(features))
+    dropout, layers = network.parts
 
     def loss() -> Tensor:
-        place = torch.randint(len(examples), (min(64, len(examples)),))
-        some = perturbed(features[place], FEATURES, (len(place), 1, 1))
-        scores: Tensor = network(some)
-        probability = scores.masked_fill(~present[place], float("-inf")).softmax(-1)
+        place = torch.randint(len(sizes), (min(64, len(sizes)),))
+        here = present[place]
+        # Only the candidates that there are go through the network, without those that fill up short tasks.
+        task = here.nonzero()[:, 0]
+        some = rows.index_select(0, index[place][here])
+        some.add_((torch.randn(len(place), 1) * noise).index_select(0, task)).clamp_(-FARTHEST, FARTHEST)
+        some.mul_(dropout.kept((len(place), some.shape[-1])).index_select(0, task))
+        scores = torch.full(here.shape, float("-inf")).masked_scatter(here, layers(some)[:, 0])
+        probability = scores.softmax(-1)
         entropy = -(probability * (probability + 1e-9).log()).sum(-1).mean()
         return -(probability * worth[place]).sum(-1).mean() - ENTROPY * entropy
 
-    return trained(network, features[present], loss, steps, 1e-2, seed, fresh)
+    return trained(network, loss, steps, 1e-2, seed)
 
 
 def fit_confidence(
@@ -102,8 +113,10 @@ def fit_confidence(
     weights = [np.full(len(example.right), len(example.right) ** -0.5) for example in examples]
     features = tensor([example.features for example in examples])
     right = tensor([example.right for example in examples])
+    if fresh:
+        network.standardize(features)
     loss = odds_loss(network, features, right, weights, CONFIDENCE_FEATURES)
-    return trained(network, features, loss, steps, 5e-3, seed, fresh)
+    return trained(network, loss, steps, 5e-3, seed)
 
 
 def fit_rows(
@@ -113,8 +126,9 @@ def fit_rows(
     weights = [np.full(len(example.right), len(example.right) ** -0.5) for example in examples]
     features = tensor([example.features for example in examples])
     right = tensor([example.right for example in examples])
+    network.standardize(features)
     loss = odds_loss(network, features, right, weights, names)
-    return trained(network, features, loss, steps, 5e-3, seed, fresh=True)
+    return trained(network, loss, steps, 5e-3, seed)
 
 
 def odds_loss(
@@ -122,46 +136,42 @@ def odds_loss(
 ) -> Callable[[], Tensor]:
     """Return the cross-entropy of predicted log odds on a mini-batch drawn by ``weights``."""
     reached = torch.from_numpy(np.cumsum(np.concatenate(weights)))
+    rows, noise = network.standardized(features), noise_of(network, names)
 
     def loss() -> Tensor:
         drawn = torch.rand(MINI_BATCH, dtype=torch.float64) * reached[-1]
         place = torch.searchsorted(reached, drawn).clamp_max(len(features) - 1)
-        odds = network(perturbed(features[place], names, (len(place), 1)))
+        some = rows.index_select(0, place).addcmul_(torch.randn(len(place), 1), noise)
+        odds = network.of_standardized(some)
         return functional.binary_cross_entropy_with_logits(odds, target[place])
 
     return loss
 
 
-def trained(
-    network: FeatureNetwork,
-    features: Tensor,
-    loss: Callable[[], Tensor],
-    steps: int,
-    rate: float,
-    seed: int,
-    fresh: bool,
-) -> FeatureNetwork:
-    """Minimise a loss; a ``fresh`` network is standardized by the features first, another keeps its own means."""
+def trained(network: FeatureNetwork, loss: Callable[[], Tensor], steps: int, rate: float, seed: int) -> FeatureNetwork:
+    """Minimise a loss; the learning rate falls along a cosine."""
     with torch.random.fork_rng([]):
         torch.manual_seed(seed)
-        if fresh:
-            network.standardize(features)
         network.train()
         optimizer = torch.optim.AdamW(network.parameters(), lr=rate, weight_decay=1e-2, fused=True)
-        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, max(1, steps))
-        for _ in range(steps):
+        (group,) = optimizer.param_groups
+        for step in range(steps):
+            group["lr"] = rate * (1 + math.cos(math.pi * step / steps)) / 2
             optimizer.zero_grad()
             loss().backward()
             optimizer.step()
-            schedule.step()
     return network.eval()
 
 
-def perturbed(features: Tensor, names: Sequence[str], shape: tuple[int, ...]) -> Tensor:
-    """Return features as if the expected variance of a category were larger or smaller."""
-    changed = features.clone()
-    changed[..., relative_to_expected(names)] += EXPECTED_NOISE * torch.randn(shape)
-    return changed
+def noise_of(network: FeatureNetwork, names: Sequence[str]) -> Tensor:
+    """Return what is added to standardized features where the expected variance of a category is larger or smaller.
+
+    It is to be multiplied by a standard normal number.
+    """
+    noise = torch.zeros(len(names))
+    relative = relative_to_expected(names)
+    noise[relative] = EXPECTED_NOISE / network.spread[relative]
+    return noise
 
 
 def tensor(parts: Sequence[Floats]) -> Tensor:

@@ -66,6 +66,41 @@ class MergeTree:
         return parent
 
     @cached_property
+    def levels(self) -> tuple[Labels, ...]:
+        """All merges, in groups: what a merge joins are rows, or was made in an earlier group."""
+        rows = len(self)
+        height = [0] * (2 * rows - 1)
+        for merge, (one, two) in enumerate(zip(self.first.tolist(), self.second.tolist(), strict=True)):
+            height[rows + merge] = 1 + max(height[one], height[two])
+        of_merges = np.array(height[rows:], np.int64)
+        order = np.argsort(of_merges, kind="stable")
+        return tuple(np.split(order, np.cumsum(np.bincount(of_merges)[1:])[:-1])) if rows > 1 else ()
+
+    @cached_property
+    def gaps(self) -> Labels:
+        """The place in the order of rows behind which the second side of each merge begins, each place once."""
+        return self.start[self.second] - 1
+
+    @cached_property
+    def _highest(self) -> Labels:
+        """Of 1, 2, 4, ... gaps from each on, the last merge."""
+        of_gaps = np.empty(len(self.gaps), np.int64)
+        of_gaps[self.gaps] = np.arange(len(self.gaps))
+        table = [of_gaps]
+        while 2 ** len(table) <= len(of_gaps):
+            last, step = table[-1], 2 ** (len(table) - 1)
+            both = last.copy()
+            np.maximum(last[:-step], last[step:], out=both[:-step])
+            table.append(both)
+        return np.stack(table)
+
+    def joins(self, low: Labels, high: Labels) -> Labels:
+        """Return the merge that brings together the rows at two places of the order, of which ``low`` comes first."""
+        power = np.frexp(high - low)[1] - 1
+        found: Labels = np.maximum(self._highest[power, low], self._highest[power, high - 2**power])
+        return found
+
+    @cached_property
     def pairs(self) -> Floats:
         """The number of pairs of rows that each merge brings together."""
         return (self.size[self.first] * self.size[self.second]).astype(np.float64)
@@ -101,16 +136,15 @@ class MergeTree:
         gain = (probability[:, None] - prices) * self.pairs[:, None]
         whole, best = np.zeros((2 * rows - 1, len(prices))), np.zeros((2 * rows - 1, len(prices)))
         kept = np.ones((2 * rows - 1, len(prices)), bool)
-        for merge, (one, two) in enumerate(zip(self.first.tolist(), self.second.tolist(), strict=True)):
-            node = rows + merge
-            whole[node] = gain[merge] + whole[one] + whole[two]
+        for merges in self.levels:
+            nodes, one, two = rows + merges, self.first[merges], self.second[merges]
+            whole[nodes] = gain[merges] + whole[one] + whole[two]
             apart = best[one] + best[two]
-            kept[node] = whole[node] >= apart
-            best[node] = np.maximum(whole[node], apart)
+            kept[nodes] = whole[nodes] >= apart
+            best[nodes] = np.maximum(whole[nodes], apart)
         below = np.zeros((2 * rows - 1, len(prices)), bool)
-        for merge in range(rows - 2, -1, -1):
-            node = rows + merge
-            below[self.first[merge]] = below[self.second[merge]] = below[node] | kept[node]
+        for merges in reversed(self.levels):
+            below[self.first[merges]] = below[self.second[merges]] = below[rows + merges] | kept[rows + merges]
         return [self.labelled(np.flatnonzero(top)) for top in (kept & ~below).T]
 
     def lowest_merges(self, one: Labels, two: Labels) -> Labels:
@@ -192,7 +226,7 @@ def merge_trees(z: Floats, methods: Sequence[str]) -> tuple[MergeTree, ...]:
     return tuple(MergeTree.of(linkage(distances, method)) for method in methods)
 
 
-def condensed_distances(z: Floats, block: int = 1000) -> Floats:
+def condensed_distances(z: Floats, block: int = 64) -> Floats:
     """Return the distances of all pairs of rows, as scipy's ``pdist`` does, by products of matrices.
 
     Rows should be around zero. Distances below a millionth of the largest length are not exact.
@@ -228,12 +262,16 @@ class PairEvidence:
 def pair_evidence(tree: MergeTree, probability: NDArray[np.float64], labels: Labels) -> PairEvidence:
     """Compare a partition with the pairs that are expected to be of one category."""
     within = tree.pairs_within(labels)
+    return evidence_of_pairs(tree, probability, float(within.sum()), float(probability @ within))
+
+
+def evidence_of_pairs(tree: MergeTree, probability: Floats, together: float, found: float) -> PairEvidence:
+    """Compare a partition with these pairs, given how many pairs it has together, and of one category as expected."""
     total, alike = max(tree.pairs.sum(), 1.0), float(probability @ tree.pairs)
-    together, found = float(within.sum()), float(probability @ within)
     by_chance = together * alike / total
     gap = (together + alike) / 2 - by_chance
     ari = (found - by_chance) / gap if gap > 1e-9 * total else 1.0
-    if len(labels) > 1 and together == total:
+    if len(tree) > 1 and together == total:
         # A single cluster has an index of one or zero: one if all rows are of one category.
         ari = float(probability[-1])
     return PairEvidence(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from itertools import islice
 
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from metaclust.mixture.arguments import check_problem, positive
 from metaclust.mixture.families import Family, MeanCovariance, component_family
-from metaclust.mixture.posterior import Posterior, choose
+from metaclust.mixture.posterior import Posterior, choose, softmax_of
 from metaclust.mixture.prior import PAPER, Prior
 from metaclust.mixture.statistics import accumulation_dtype
 from metaclust.mixture.step import vb_step
@@ -106,9 +106,16 @@ def expectation_maximization(
     return run(em_steps(z, logits, component_family(components), mask), steps, tol)
 
 
+@dataclass(frozen=True)
+class Sums:
+    """What initial assignments r add up to, where they need not be known themselves: r^T features."""
+
+    values: Float[Tensor, "*task k f"]
+
+
 def vb_steps(
-    z: Float[Tensor, "*task n s"],
-    logits: Float[Tensor, "*task n k"],
+    z: Float[Tensor, "*#task n s"],
+    start: Float[Tensor, "*task n k"] | Sums,
     family: Family,
     alpha: Tensor,
     mask: Bool[Tensor, "*task n"] | None = None,
@@ -116,21 +123,30 @@ def vb_steps(
 ) -> Iterator[Posterior]:
     """Yield the posterior after each step, without end and without checking the arguments.
 
-    Each row counts as ``weight`` rows: the likelihood is raised to this power.
+    It starts from logits, or from what assignments add up to; all tasks may have the same rows. Each row counts as
+    ``weight`` rows: the likelihood is raised to this power.
     """
-    features, r = prepared(z, logits, family, mask)
-    alpha = alpha.to(features.dtype)
-    parameters = family.start(features, logits.shape[-1])
-    step = torch.zeros(z.shape[:-2], dtype=torch.int64, device=z.device)
-    each = weight[..., None, None].to(features.dtype) if isinstance(weight, Tensor) else weight
-    while True:
+    each = weight[..., None, None].to(accumulation_dtype(z.device, z.dtype)) if isinstance(weight, Tensor) else weight
+    if isinstance(start, Sums):
+        features = features_of(z, family, mask)
+        tasks, clusters = start.values.shape[:-2], start.values.shape[-2]
+        statistics = family.read(start.values if isinstance(each, float) and each == 1 else each * start.values)
+    else:
+        features, r = prepared(z, start, family, mask)
+        tasks, clusters = z.shape[:-2], start.shape[-1]
         statistics = family.statistics(features, r if isinstance(each, float) and each == 1 else each * r)
+    alpha = alpha.to(features.dtype)
+    parameters = family.start(features.expand(*tasks, *features.shape[-2:]), clusters)
+    step = torch.zeros(tasks, dtype=torch.int64, device=z.device)
+    while True:
         sticks, parameters = vb_step(family, statistics, parameters, alpha)
         log_weights = expected_log_weights(sticks)
         scores = family.expected_log_likelihood(features, parameters) + log_weights[..., None, :]
-        r = softmax_of(scores)
         step = step + 1
-        yield Posterior(r, scores, log_weights, parameters, family, sticks, alpha, mask, step, z.dtype, weight)
+        posterior = Posterior(scores, log_weights, parameters, family, sticks, alpha, mask, step, z.dtype, weight)
+        yield posterior
+        r = posterior.assignments
+        statistics = family.statistics(features, r if isinstance(each, float) and each == 1 else each * r)
 
 
 def em_steps(
@@ -147,23 +163,25 @@ def em_steps(
         parameters = family.maximize(statistics)
         log_weights = statistics.count.log() - statistics.count.sum(-1, keepdim=True).log()
         scores = family.log_likelihood(features, parameters) + log_weights[..., None, :]
-        r = softmax_of(scores)
         step = step + 1
-        yield Posterior(r, scores, log_weights, parameters, family, None, None, mask, step, z.dtype)
+        posterior = Posterior(scores, log_weights, parameters, family, None, None, mask, step, z.dtype)
+        yield posterior
+        r = posterior.assignments
 
 
 def prepared(z: Tensor, logits: Tensor, family: Family, mask: Tensor | None) -> tuple[Tensor, Tensor]:
     """The features of the rows and the initial assignments; padding is set to zero and gets no gradient."""
-    dtype = accumulation_dtype(z.device, z.dtype)
+    features = features_of(z, family, mask)
+    if mask is not None:
+        logits = logits.masked_fill(~mask[..., None], 0)
+    return features, softmax_of(logits.to(features.dtype))
+
+
+def features_of(z: Tensor, family: Family, mask: Tensor | None = None) -> Tensor:
+    """The features of the rows, in the precision of sums over them; padding is set to zero and gets no gradient."""
     if mask is not None:
         z = z.masked_fill(~mask[..., None], 0)
-        logits = logits.masked_fill(~mask[..., None], 0)
-    return family.features(z.to(dtype), mask), softmax_of(logits.to(dtype))
-
-
-def softmax_of(scores: Float[Tensor, "*task n k"]) -> Float[Tensor, "*task n k"]:
-    """The softmax over the last axis, many times faster than torch's if that axis is short."""
-    return scores.mT.contiguous().softmax(-2).mT
+    return family.features(z.to(accumulation_dtype(z.device, z.dtype)), mask)
 
 
 def run(posteriors: Iterator[Posterior], steps: int, tol: float | None) -> Posterior:

@@ -37,8 +37,6 @@ class Posterior:
         The number of steps that each task took.
     """
 
-    assignments: Float[Tensor, "*task n k"]
-    """The softmax of the scores, also for padding."""
     scores: Float[Tensor, "*task n k"]
     """E[log pi_k] + E[log N(z_n | k)]."""
     expected_log_weights: Float[Tensor, "*task k"]
@@ -51,6 +49,11 @@ class Posterior:
     dtype: torch.dtype
     weight: float | Float[Tensor, "*task"] = 1.0
     """The weight of each row."""
+
+    @cached_property
+    def assignments(self) -> Float[Tensor, "*task n k"]:
+        """The softmax of the scores, also for padding."""
+        return softmax_of(self.scores)
 
     @property
     def r(self) -> Float[Tensor, "*task n k"]:
@@ -117,9 +120,13 @@ class Posterior:
 
 def without_rows(posterior: Posterior) -> Posterior:
     """Return the posterior without what it says of each row, which takes most of its memory."""
-    none = {name: getattr(posterior, name)[..., :0, :].clone() for name in ("assignments", "scores")}
     mask = None if posterior.mask is None else posterior.mask[..., :0]
-    return replace(posterior, **none, mask=mask)
+    return replace(posterior, scores=posterior.scores[..., :0, :].clone(), mask=mask)
+
+
+def softmax_of(scores: Float[Tensor, "*task n k"]) -> Float[Tensor, "*task n k"]:
+    """The softmax over the last axis, many times faster than torch's if that axis is short."""
+    return scores.mT.contiguous().softmax(-2).mT
 
 
 def choose(first: Bool[Tensor, "*task"], one: Any, other: Any) -> Any:

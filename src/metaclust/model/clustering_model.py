@@ -16,7 +16,8 @@ from metaclust.data.sparse import SparseRows, dense
 from metaclust.mixture import PAPER, Posterior, Prior, component_family, em_steps, vb_steps
 from metaclust.mixture.families.base import Family
 from metaclust.mixture.families.spherical import Spherical
-from metaclust.mixture.inference import run, softmax_of
+from metaclust.mixture.inference import Sums, run
+from metaclust.mixture.posterior import softmax_of
 from metaclust.mixture.seeding import seed_draws, seeded_logits
 from metaclust.mixture.statistics import accumulation_dtype
 from metaclust.mixture.unrolled import assignments, follow
@@ -132,7 +133,7 @@ class ClusteringModel(nn.Module):
 
     def encode(self, x: Tensor) -> Float[Tensor, "rows s"]:
         """Return the representations z of rows (Eq. 1), with a gradient."""
-        if not self.custom_encoder:
+        if not self.custom_encoder and not getattr(self.encoder, "given_starts", False):
             check_rows(x, self.config.input_shape)
         z = self.encoder(x)
         if z.ndim != 2 or z.shape != (len(x), self.config.representation):
@@ -283,20 +284,23 @@ class ClusteringModel(nn.Module):
     @torch.no_grad()
     def from_starts(
         self,
-        z: Float[Tensor, "*task n s"],
-        logits: Float[Tensor, "*task n k"],
+        z: Float[Tensor, "*#task n s"],
+        start: Float[Tensor, "*task n k"] | Sums,
         steps: int,
         tol: float | None = None,
         weight: float | Tensor = 1.0,
         variance_factor: float | Tensor = 1.0,
     ) -> Posterior:
-        """Run inference from given initial logits; each row of a task counts as ``weight`` rows.
+        """Run inference from initial logits, or from what assignments add up to, but for EM.
 
+        Each row of a task counts as ``weight`` rows; all tasks may have the same rows, where the sums are given.
         In each task, the expected variance of clusters is ``variance_factor`` times that of the model's prior.
         """
         if self.config.inference == "em":
-            return run(em_steps(z, logits, self.family), steps, tol)
-        return run(vb_steps(z, logits, self.family_of(variance_factor), self.alpha, None, weight), steps, tol)
+            if isinstance(start, Sums):
+                raise TypeError("start holds sums: EM starts from logits")
+            return run(em_steps(z, start, self.family), steps, tol)
+        return run(vb_steps(z, start, self.family_of(variance_factor), self.alpha, None, weight), steps, tol)
 
     @torch.no_grad()
     def proposed_logits(

@@ -29,6 +29,10 @@ class SharedDropout(nn.Dropout):
         part = own_part(x)
         if x.device.type != "cpu" and part is None:
             return super().forward(x)
+        if x.device.type == "cpu" and not x.requires_grad:
+            y = x.clone(memory_format=torch.contiguous_format)
+            drop_(y, self.p, part)
+            return y
         kept = torch.ones(x.shape)
         drop_(kept, self.p, part)
         return x * kept.to(x)

@@ -7,6 +7,7 @@ Their inputs are dimensionless features (:mod:`metaclust.inference.merges`, :mod
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import numpy as np
 import torch
@@ -150,8 +151,12 @@ class TaskDropout(nn.Module):
         if not self.training or not self.probability:
             return features
         shape = (*features.shape[:-2], 1, features.shape[-1]) if features.ndim > 1 else features.shape
-        kept = torch.rand(shape, device=features.device) >= self.probability
-        return features * (kept / (1 - self.probability))
+        return features * self.kept(shape, features.device)
+
+    def kept(self, shape: tuple[int, ...], device: torch.device | None = None) -> Tensor:
+        """Draw factors, which are zero for what is dropped."""
+        kept = torch.rand(shape, device=device) >= self.probability
+        return kept / (1 - self.probability)
 
 
 class FeatureNetwork(nn.Module):
@@ -170,10 +175,22 @@ class FeatureNetwork(nn.Module):
         self.network = nn.Sequential(*layers, nn.Linear(hidden[-1], 1))
 
     def forward(self, features: Tensor) -> Tensor:
+        return self.of_standardized(self.standardized(features))
+
+    def standardized(self, features: Tensor) -> Tensor:
+        """Return features in standard deviations from their mean."""
+        return (features - self.mean) / self.spread
+
+    def of_standardized(self, features: Tensor) -> Tensor:
+        """Return the outputs for features that are standardized already."""
         # What is unlike all that was learned from is taken for the nearest that was.
-        standardized = ((features - self.mean) / self.spread).clamp(-FARTHEST, FARTHEST)
-        outputs: Tensor = self.network(standardized)[..., 0]
+        outputs: Tensor = self.network(features.clamp(-FARTHEST, FARTHEST))[..., 0]
         return outputs
+
+    @property
+    def parts(self) -> tuple[TaskDropout, nn.Sequential]:
+        """The dropout, and the layers after it."""
+        return cast(TaskDropout, self.network[0]), cast(nn.Sequential, self.network[1:])
 
     @torch.no_grad()
     def standardize(self, features: Tensor) -> None:

@@ -37,10 +37,12 @@ def prototypical_loss(
     flat = z.reshape(-1, rows, z.shape[-1])
     present = torch.ones(y.shape, dtype=torch.bool, device=z.device) if mask is None else mask
     present = present.reshape(-1, rows)
-    flat = flat.masked_fill(~present[..., None], 0)
+    padding = None if mask is None else ~present[..., None]
+    flat = flat if padding is None else flat.masked_fill(padding, 0)
     # Around their centre, because rows that are far from zero lose the digits in which they differ.
     centre = flat.detach().sum(-2, keepdim=True) / present.sum(-1).clamp_min(1)[:, None, None]
-    flat = (flat - centre).masked_fill(~present[..., None], 0)
+    flat = flat - centre
+    flat = flat if padding is None else flat.masked_fill(padding, 0)
     category = dense_categories(y.reshape(-1, rows), present)
     size = category_sizes(category, present)
     member = functional.one_hot(category, size.shape[-1]).to(z.dtype) * present[..., None]

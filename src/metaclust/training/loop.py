@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.utils import clip_grad_norm_
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from metaclust._util.distributed import Processes, current, dividing
 from metaclust._util.prefetch import Prefetcher
@@ -27,7 +27,7 @@ from metaclust.training.config import TrainingConfig
 from metaclust.training.episodes import TaskSampler
 from metaclust.training.evaluation import evaluate
 from metaclust.training.losses import ari_loss, proto_loss
-from metaclust.training.optimizer import learning_rate, new_optimizer, step_seed
+from metaclust.training.optimizer import learning_rate, new_optimizer, seed_generators, step_seed
 from metaclust.training.runs import Run, RunFolder
 
 Loss = Callable[[ClusteringModel, Batch, TrainingConfig], tuple[Tensor, dict[str, float]]]
@@ -124,6 +124,9 @@ class Training:
         self.optimizer = new_optimizer(self.model, self.config)
         self.best = snapshot(self.model)
         self.total = self.config.pretrain_steps + self.config.steps
+        # Walking through all layers takes about as long as a multiplication of a small step.
+        self.weights = list(self.model.parameters())
+        self.device = self.model.device
 
     def run(self, resume: bool, progress: bool) -> Run:
         """Take all steps that are left."""
@@ -132,6 +135,7 @@ class Training:
             if not self.among.main:
                 self.store = None
         started = time.perf_counter() - self.state.seconds
+        self.model.train()
         device = self.model.device
         with (
             torch.random.fork_rng([device] if device.type == "cuda" else []),
@@ -173,16 +177,21 @@ class Training:
     def step(self, batch: Batch) -> dict[str, Any]:
         """Take one step of the optimizer; return what is logged of it."""
         config, state, first = self.config, self.state, self.first_phase
-        torch.manual_seed(step_seed(config.seed, state.step))
+        seed_generators(step_seed(config.seed, state.step), self.device)
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(config, state.step)
-        self.model.train()
+        if not self.model.training:
+            self.model.train()
         with dividing(self.among, batch.rows, batch.tasks):
             loss, parts = (proto_loss if first else self.objective.loss)(self.model, batch, config)
-        self.optimizer.zero_grad(set_to_none=True)
+        for weight in self.weights:
+            weight.grad = None
         loss.backward()
         parts = self.among.sum_gradients(self.model, parts)
-        norm = clip_grad_norm_(self.model.parameters(), math.inf if config.clip is None else config.clip)
+        gradients = [weight.grad for weight in self.weights if weight.grad is not None]
+        norm = get_total_norm(gradients)
+        if config.clip is not None:
+            clip_grads_with_norm_(self.weights, config.clip, norm)
         if not (math.isfinite(parts["loss"]) and bool(norm.isfinite())):
             raise FloatingPointError(
                 f"at step {state.step} the loss became {parts['loss']} and its gradient {norm.item()}: lower "

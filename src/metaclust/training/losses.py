@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from metaclust.mixture.inference import softmax_of
+from metaclust.mixture.posterior import softmax_of
 from metaclust.model.clustering_model import ClusteringModel
 from metaclust.objectives.ari import LimitedGradient, continuous_ari
 from metaclust.objectives.prototypical import prototypical_loss

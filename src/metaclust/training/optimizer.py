@@ -32,3 +32,14 @@ def learning_rate(config: TrainingConfig, step: int) -> float:
 def step_seed(seed: int, step: int) -> int:
     """Return the random seed of a step, which depends only on (seed, step): a resumed run repeats the same draws."""
     return int(np.random.SeedSequence([seed, step]).generate_state(1, np.uint64)[0] >> 1)
+
+
+def seed_generators(seed: int, device: torch.device) -> None:
+    """Seed torch's generators as ``torch.manual_seed`` does, where weights on ``device`` are trained.
+
+    The latter notes for each other kind of device where it was called, which takes longer than a small step.
+    """
+    if device.type == "cpu":
+        torch.default_generator.manual_seed(seed)
+    else:
+        torch.manual_seed(seed)

@@ -6,7 +6,7 @@ import copy
 import logging
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -326,10 +326,17 @@ def train_residual(
     sampler = replace(recipe.sampler, categories=categories)
     model = new_model(recipe, residual_config(recipe, sampler.x))
     encoder = model.encoder
+    rows: AbstractContextManager[Tensor | SparseRows] = nullcontext(sampler.x)
     if isinstance(encoder, ResidualEncoder):
         encoder.fit(rows_of(sampler, categories)[0], recipe.training.seed)
+        # What training does not change is computed once for each row, unless steps draw fewer rows than there are.
+        if len(sampler.x) <= WIDE_ROWS * (training.pretrain_steps + training.steps):
+            rows = encoder.started(sampler.x)
     training = replace(training, weight_decay=RESIDUAL_DECAY, objective="candidates")
-    return model, train(model, sampler, None, training, **keep, pretraining=wide_batches(sampler))
+    with rows as x:
+        sampler = replace(sampler, x=x)
+        run = train(model, sampler, None, training, **keep, pretraining=wide_batches(sampler))
+    return model, run
 
 
 def residual_config(recipe: Recipe, x: Tensor | SparseRows) -> ModelConfig:

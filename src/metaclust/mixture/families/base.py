@@ -77,7 +77,7 @@ class Family(ABC):
     def read(self, sums: Float[Tensor, "*task k f"]) -> Statistics:
         """The statistics, given r^T features."""
 
-    def statistics(self, features: Float[Tensor, "*task n f"], r: Float[Tensor, "*task n k"]) -> Statistics:
+    def statistics(self, features: Float[Tensor, "*#task n f"], r: Float[Tensor, "*task n k"]) -> Statistics:
         return self.read(r.mT @ features)
 
     # Variational Bayes
@@ -103,7 +103,7 @@ class Family(ABC):
         """The terms of E[log N(z | k)] that do not depend on z."""
 
     def scores(
-        self, features: Float[Tensor, "*task n f"], parameters: Any, constant: Float[Tensor, "*task k"]
+        self, features: Float[Tensor, "*#task n f"], parameters: Any, constant: Float[Tensor, "*task k"]
     ) -> Float[Tensor, "*task n k"]:
         """constant_k - (z_n - theta_k)^T P_k (z_n - theta_k) / 2."""
         return (self.weights(parameters, constant) @ features.mT).mT
@@ -113,7 +113,7 @@ class Family(ABC):
         return self.weights(parameters, self.expected_constant(parameters))
 
     def expected_log_likelihood(
-        self, features: Float[Tensor, "*task n f"], parameters: Any
+        self, features: Float[Tensor, "*#task n f"], parameters: Any
     ) -> Float[Tensor, "*task n k"]:
         """E[log N(z_n | k)] under q."""
         return self.scores(features, parameters, self.expected_constant(parameters))

@@ -119,7 +119,7 @@ class Full(Family):
         return torch.cat((shifted[..., None], linear, quadratic[..., rows, columns]), -1)
 
     def scores(
-        self, features: Float[Tensor, "*task n f"], parameters: FullParameters, constant: Float[Tensor, "*task k"]
+        self, features: Float[Tensor, "*#task n f"], parameters: FullParameters, constant: Float[Tensor, "*task k"]
     ) -> Float[Tensor, "*task n k"]:
         """From the differences z - theta: multiplied out, the terms of rows far from zero would cancel."""
         z = features[..., None, :, 1 : parameters.theta.shape[-1] + 1]

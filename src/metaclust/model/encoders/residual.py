@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from metaclust.data.sparse import SparseRows
+from metaclust.data.sparse import SparseRows, dense
 from metaclust.model.layers import ReLUDropout, new_dropout
 
 if TYPE_CHECKING:
@@ -36,6 +38,8 @@ class ResidualEncoder(nn.Module):
         self.register_buffer("mean", torch.zeros(n_features))
         self.register_buffer("projection", torch.eye(n_features, min(n_features, representation)))
         self.unit = unit
+        self.given_starts = False
+        """Whether rows are what :meth:`start` returned."""
         # Distances of unit vectors are at most 2: the scale lets the prototypical loss distinguish near from far.
         self.log_scale = nn.Parameter(torch.tensor(math.log(4.5) if unit else 0.0))
         self.network = nn.Sequential(
@@ -71,10 +75,26 @@ class ResidualEncoder(nn.Module):
         if not self.unit:
             self.log_scale.fill_(-0.5 * math.log(max(float(projected.var()), 1e-12)))
 
-    def forward(self, x: Float[Tensor, "rows features"]) -> Float[Tensor, "rows s"]:
+    def start(self, x: Float[Tensor, "rows features"]) -> Float[Tensor, "rows s"]:
+        """Return the part of a representation that training does not change."""
         start = (x - self.mean) @ self.projection
+        return functional.normalize(start, dim=-1) if self.unit else start
+
+    @contextmanager
+    def started(self, x: Tensor | SparseRows, block: int = 4096) -> Iterator[Float[Tensor, "rows s"]]:
+        """Give the starts of all rows, which are what the encoder takes for rows while the context is open."""
+        with torch.no_grad():
+            blocks = (dense(x[first : first + block]) for first in range(0, len(x), block))
+            starts = torch.cat([self.start(rows.to(self.mean.device)).to(rows.device) for rows in blocks])
+        self.given_starts = True
+        try:
+            yield starts
+        finally:
+            self.given_starts = False
+
+    def forward(self, x: Float[Tensor, "rows features"]) -> Float[Tensor, "rows s"]:
+        start = x if self.given_starts else self.start(x)
         if self.unit:
-            start = functional.normalize(start, dim=-1)
             return functional.normalize(start + self.network(start), dim=-1) * self.log_scale.exp()
         start = start * self.log_scale.exp()
         z: Tensor = start + self.network(start)
