@@ -254,8 +254,9 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             The category of some rows, known or new; None, NaN, "" or -1 for all others. Labelled rows are in the
             cluster of their label, which has its name.
         known : {"auto", "use", "ignore"}
-            Whether rows may be of the categories of the training: "auto" where the model has learned to recognise
-            them, "use" is an error where it has not, and "ignore" takes all rows for rows of new categories.
+            Whether rows may be of the categories of the training. "auto": where the model has learned to recognise
+            them, from that probability on which served clusters best in its training. "use": from a probability of
+            one half on, and an error where it has not learned it. "ignore": all rows are of new categories.
         must_link, cannot_link : sequence of pairs, optional
             Pairs of rows that are of one category, or of two; rows are given by their places or by their ids.
         max_clusters : int or "auto", optional
@@ -318,7 +319,8 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
                 "known='use': this model has not learned to recognise the categories of its training; pass 'auto' or "
                 "'ignore', or train it on more categories, with choose='auto'"
             )
-        return Known.of(self.model_, self.categories_, known != "ignore")
+        found = Known.of(self.model_, self.categories_, known != "ignore")
+        return replace(found, threshold=0.5) if known == "use" else found
 
     def search(self, max_clusters: int | Literal["auto"] | None = None) -> Search:
         """Return how clusters are searched for; at most ``max_clusters`` (by default the model's)."""

@@ -19,7 +19,7 @@ from scipy.special import softmax
 from metaclust.inference.confidence import cluster_facts, right_rows, row_features
 from metaclust.inference.features import adjusted_rand_indices, describe, evidence_of, merge_probabilities
 from metaclust.inference.initialise import candidate_numbers, ward_labels
-from metaclust.inference.known import Catalogue, known_features
+from metaclust.inference.known import Catalogue, Recognised, known_features, rows_of_known
 from metaclust.inference.numbers import NumberExample, fit_numbers
 from metaclust.inference.pipeline import learned_pipeline
 from metaclust.inference.select import LearnedSelector, probability_of_one, with_single_cluster
@@ -36,7 +36,7 @@ from metaclust.inference.train_selector import (
 from metaclust.mixture.components import Components
 from metaclust.model.clustering_model import ClusteringModel
 from metaclust.model.known import KNOWN_FEATURES, OUTLIER_FEATURES, KnownCategories
-from metaclust.model.selector import FEATURES, TREES, SelectorNetwork
+from metaclust.model.selector import FEATURES, TREES, FeatureNetwork, SelectorNetwork, sigmoid
 
 FOLDS = 3
 """Parts of the tasks, where all have the same categories."""
@@ -81,6 +81,14 @@ COMPARED_TASKS, COMPARED_ROWS = 30, 2000
 """Small tasks by which representations are compared, and the most rows of all categories at once."""
 WITH_EARLIER = 0.5
 """The share of tasks in which some of the unseen categories are known by other rows."""
+FEWEST_KNOWN = 3
+"""The fewest categories that are known in a task."""
+KNOWN_THRESHOLDS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.97)
+"""A row may be taken for one of a known category from these probabilities on."""
+THRESHOLD_TASKS, MIXED, ABOUT_AS_GOOD = 150, 0.2, 0.01
+"""It is chosen by so many tasks with this share of known rows at least; ARIs that differ less are about the same."""
+MIXED_WEIGHT = 2.5
+"""How much a task with rows of known categories counts, where it is learned which rows are."""
 FURTHER_ROWS = 60
 """Rows of a task that are assigned to clusters found without them: some of its categories, some of others."""
 
@@ -218,6 +226,8 @@ def learn_selector(
     rows: list[RowExample] = []
     recognised: list[RowExample] = []
     outliers: list[RowExample] = []
+    novel: list[RowExample] = []
+    earlier: list[KnownTask] = []
     for part in np.unique(fold):
         others = [one.example for one, at in zip(compared, fold, strict=True) if at != part]
         scorer = copy.deepcopy(network)
@@ -232,14 +242,21 @@ def learn_selector(
             rows += judged
             if known is not None and pile.part.catalogue is not None and not pile.altered:
                 labels = one.candidates[chosen].labels
-                recognised.append(recognised_rows(pile, labels, seed))
-                outliers.append(outlier_rows(pile, labels, judged[0].features))
+                task = known_task(pile, labels, seed)
+                earlier.append(task)
+                recognised.append(task.example)
+                junk, of_none = outlier_rows(pile, labels, judged[0].features)
+                outliers.append(junk)
+                novel.append(of_none)
     fit_scores(network.scores, every, steps=score_steps, seed=seed, fresh=fresh)
     network.number.copy_(torch.tensor(fit_numbers(numbers).values))
     fit_confidence(network.confidence, rows, steps=row_steps, seed=seed, fresh=fresh)
     if known is not None and recognised:
         fit_rows(known.judge, KNOWN_FEATURES, recognised, steps=row_steps, seed=seed)
         fit_rows(known.outliers, OUTLIER_FEATURES, outliers, steps=row_steps, seed=seed)
+        fit_rows(known.novelty, OUTLIER_FEATURES, novel, steps=row_steps, seed=seed)
+        mixed = [task for task in earlier if task.of_known >= MIXED]
+        known.threshold.fill_(best_threshold(known.judge, mixed[:THRESHOLD_TASKS]))
     return network.eval()
 
 
@@ -433,16 +450,53 @@ def judged_rows(
     return found
 
 
-def recognised_rows(pile: Pile, labels: NDArray[np.int64], seed: int) -> RowExample:
-    """Return the rows of a task in the clusters that were selected, of a known category or not.
+@dataclass(frozen=True, eq=False)
+class KnownTask:
+    """A task in which some categories are known, in the clusters that were selected."""
 
-    Known are the categories that the model was trained on; in some tasks also some that it was not trained on, by other
-    rows than these, as clusters of an earlier pile are known.
+    example: RowExample
+    """The rows, and whether each is of the known category that is nearest to it."""
+    z: NDArray[np.float64]
+    y: NDArray[np.int64]
+    labels: NDArray[np.int64]
+    catalogue: Catalogue
+    nearest: NDArray[np.int64]
+    of_known: float
+    """The share of the rows that are of known categories."""
+
+    def ari(self, judge: FeatureNetwork, threshold: float) -> float:
+        """Return the ARI of all rows but junk, where they are of known categories from a probability on."""
+        found = Recognised(self.nearest, sigmoid(judge.outputs(self.example.features)))
+        target, _ = rows_of_known(self.z, self.labels, found, self.catalogue, threshold)
+        labels = np.where(target >= 0, target, len(self.catalogue) + self.labels)
+        real = self.y >= 0
+        _, labels = np.unique(labels[real], return_inverse=True)
+        _, y = np.unique(self.y[real], return_inverse=True)
+        return float(adjusted_rand_indices([labels, y])[0, 1])
+
+
+def best_threshold(judge: FeatureNetwork, tasks: Sequence[KnownTask]) -> float:
+    """Return the probability from which on a row is taken for one of a known category: the best of some, on tasks."""
+    if not tasks:
+        return KNOWN_THRESHOLDS[0]
+    reached = np.mean([[task.ari(judge, threshold) for threshold in KNOWN_THRESHOLDS] for task in tasks], 0)
+    # The lowest of those that are about as good: what is known gets its name.
+    return KNOWN_THRESHOLDS[int(np.argmax(reached >= reached.max() - ABOUT_AS_GOOD))]
+
+
+def known_task(pile: Pile, labels: NDArray[np.int64], seed: int) -> KnownTask:
+    """Return a task with the categories that are known in it.
+
+    These are the ones that the model was trained on, without some that have no rows in the task; in some tasks also
+    some that it was not trained on, by other rows than these, as clusters of an earlier pile are known.
     """
     part = pile.part
     assert part.catalogue is not None  # noqa: S101 - for mypy
     generator = np.random.default_rng([seed, 0x0CA7, int(pile.index[0]), len(pile.index)])
-    catalogue, categories = part.catalogue, part.catalogued
+    here = np.isin(part.catalogued, part.y[pile.index]) | (generator.random(len(part.catalogue)) < generator.random())
+    if here.sum() < FEWEST_KNOWN:
+        here[:] = True
+    catalogue, categories = part.catalogue.take(here), part.catalogued[here]
     z = pile.sample.z + pile.sample.mean
     if generator.random() < WITH_EARLIER:
         rest = np.setdiff1d(np.arange(len(part.y)), pile.index)
@@ -459,16 +513,22 @@ def recognised_rows(pile: Pile, labels: NDArray[np.int64], seed: int) -> RowExam
             else:
                 catalogue, categories = added, earlier
     features, nearest = known_features(z, labels, catalogue, part.model.expected_variance)
-    return RowExample(features, (categories[nearest] == pile.y).astype(np.float64))
+    of_known = float(np.isin(pile.y, categories).mean())
+    right = (categories[nearest] == pile.y).astype(np.float64)
+    example = RowExample(features, right, MIXED_WEIGHT if of_known else 1.0)
+    return KnownTask(example, z, pile.y, labels, catalogue, nearest, of_known)
 
 
-def outlier_rows(pile: Pile, labels: NDArray[np.int64], features: NDArray[np.float64]) -> RowExample:
-    """Return the rows of a task with the ``features`` of how sure their cluster is, and whether they are junk."""
+def outlier_rows(pile: Pile, labels: NDArray[np.int64], features: NDArray[np.float64]) -> tuple[RowExample, RowExample]:
+    """Return the rows of a task with the ``features`` of how sure their cluster is: whether they are junk, or new."""
     part = pile.part
     assert part.catalogue is not None  # noqa: S101 - for mypy
     z = pile.sample.z + pile.sample.mean
     of_known, _ = known_features(z, labels, part.catalogue, part.model.expected_variance)
-    return RowExample(np.column_stack([features, of_known]), (pile.y < 0).astype(np.float64))
+    every = np.column_stack([features, of_known])
+    new = ~np.isin(part.y[pile.index], part.catalogued)
+    weight = 1.0 if new.all() else MIXED_WEIGHT
+    return RowExample(every, (pile.y < 0).astype(np.float64)), RowExample(every, new.astype(np.float64), weight)
 
 
 def other_task(z: NDArray[np.float64], y: NDArray[np.int64], generator: np.random.Generator) -> NDArray[np.float64]:

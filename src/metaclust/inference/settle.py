@@ -14,11 +14,10 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import poisson
 
 from metaclust.inference.confidence import ClusterFacts, Confidence, row_features
 from metaclust.inference.initialise import nearest
-from metaclust.inference.known import Catalogue, known_features, nearest_categories, recognised
+from metaclust.inference.known import Catalogue, known_features, recognised, rows_of_known
 from metaclust.inference.links import Links, centres_of
 from metaclust.inference.refine import own_variance_factors
 from metaclust.inference.stages import Floats, Labels
@@ -29,10 +28,6 @@ from metaclust.model.selector import FeatureNetwork, sigmoid
 
 ROUNDS = 5
 """How often at most rows find their cluster again after links have moved some."""
-MOSTLY = 0.5
-"""Where a larger share of a cluster is of known categories, the others of its rows are taken for such, too."""
-CHANCE = 0.05
-"""A known category is there if it would have as many rows by mistake with a smaller probability."""
 NEW = "new"
 """What clusters are called that are of no known category, with a number."""
 
@@ -62,6 +57,8 @@ class Known:
     """Further names that no new cluster gets."""
     judge: FeatureNetwork | None = None
     """Says how probable it is that a row is of the category that is nearest; None where that was not learned."""
+    threshold: float = 0.5
+    """From this probability on it is taken for one."""
 
     @classmethod
     def of(cls, model: ClusteringModel, names: Sequence[str], use: bool = True) -> Known:
@@ -70,10 +67,14 @@ class Known:
         if held is None:
             return cls([], Catalogue.none(model.config.representation), frozenset(names))
         every = Catalogue.held(held)
-        if not use:
-            return cls([], Catalogue.none(every.means.shape[1]), frozenset(names), judge=held.judge)
-        own = [names[place] for place in held.category.tolist()]
-        return cls(own, every, frozenset(names), judge=held.judge)
+        own = [names[place] for place in held.category.tolist()] if use else []
+        every = every if use else Catalogue.none(every.means.shape[1])
+        return cls(own, every, frozenset(names), judge=held.judge, threshold=float(held.threshold))
+
+    @property
+    def looks_for_trained(self) -> bool:
+        """Whether rows may be of categories of the training without a label that says so."""
+        return self.judge is not None and bool(self.catalogue.trained.any())
 
     def joined(self, names: Sequence[str], catalogue: Catalogue, look_for: bool = True) -> Known:
         """Return these categories and others, of which rows are looked for or not; of the same name, they are one."""
@@ -96,7 +97,6 @@ class Placed:
     """Whether the row is there because it was recognised, or labelled, rather than because its cluster is."""
     probability: Floats
     """The probability that the row is of the category that is nearest to it."""
-    nearest: Labels
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,8 +157,6 @@ def settled(
     labels = start if links is None else linked(model, rows, start, links)
     known = with_labelled(known, rows, links)
     placed = placed_rows(rows, labels, known, links, expected)
-    trained = np.array([*(name in known.trained for name in known.names), False])
-    novelty = 1 - placed.probability * trained[placed.nearest]
     categories = len(known.names)
     labels = np.where(placed.target >= 0, placed.target, categories + labels)
     labels = few_enough(rows, labels, categories, limit, least)
@@ -182,25 +180,34 @@ def settled(
         judge = found.describe(components)
         now = components.placed(z, labels)
         confidence = now.probability if judge is None else judge.of(now)
-    stray = stray_rows(model, rows, at, found.confidence)
+    is_new = np.array([name not in known.trained for name in names])
+    stray, novelty = stray_and_novel(model, rows, at, found.confidence)
+    if not known.looks_for_trained:
+        novelty = np.ones(len(rows))
     if links is not None:
         stray = np.where(links.group >= 0, 0.0, stray)
+        novelty = np.where(links.codes >= 0, is_new[labels], novelty)
     confidence = np.where(placed.recognised, placed.probability, confidence)
-    is_new = np.array([name not in known.trained for name in names])
     facts = None if judge is None else judge.facts
     return Settled(labels, confidence, names, is_new, novelty, stray, components, facts, tally)
 
 
-def stray_rows(model: ClusteringModel, rows: Floats, at: Placement, judge: Confidence | None) -> Floats:
-    """Return the probability that each row belongs nowhere; 0 where that was not learned."""
+def stray_and_novel(
+    model: ClusteringModel, rows: Floats, at: Placement, judge: Confidence | None
+) -> tuple[Floats, Floats]:
+    """Return the probability that each row belongs nowhere, and that it is of no category of the training.
+
+    Where that was not learned, they are 0 and 1.
+    """
     known = model.known
     if known is None or judge is None:
-        return np.zeros(len(rows))
+        return np.zeros(len(rows)), np.ones(len(rows))
     # Clusters without rows have no place among the features.
     labels = np.unique(at.labels, return_inverse=True)[1]
     of_known, _ = known_features(rows, labels, Catalogue.held(known), model.expected_variance)
     of_cluster = row_features(at, judge.facts, judge.expected, False)
-    return sigmoid(known.outliers.outputs(np.column_stack([of_cluster, of_known])))
+    features = np.column_stack([of_cluster, of_known])
+    return sigmoid(known.outliers.outputs(features)), sigmoid(known.novelty.outputs(features))
 
 
 def linked(model: ClusteringModel, rows: Floats, labels: Labels, links: Links) -> Labels:
@@ -232,45 +239,21 @@ def placed_rows(rows: Floats, labels: Labels, known: Known, links: Links | None,
     """Return which rows are of known categories: those that are recognised or labelled, and others by their cluster."""
     none = np.full(len(rows), -1)
     if not known.names:
-        return Placed(none, np.zeros(len(rows), bool), np.zeros(len(rows)), none)
+        return Placed(none, np.zeros(len(rows), bool), np.zeros(len(rows)))
     places = {name: place for place, name in enumerate(known.names)}
     labelled = none if links is None else np.array([*(places.get(n, -1) for n in links.names), -1])[links.codes]
-    target, probability, near = none, np.zeros(len(rows)), none
-    owner = np.full(int(labels.max()) + 1, -1)
-    looked_for = len(known.catalogue)
+    target, probability, at_once = none, np.zeros(len(rows)), np.zeros(len(rows), bool)
+    said, looked_for = labelled >= 0, len(known.catalogue)
     if known.judge is not None and looked_for:
         found = recognised(rows, labels, known.catalogue, known.judge, expected)
-        near, probability = found.category, found.probability
-        target = np.where(found.new, -1, near)
-        present = present_categories(target, probability, looked_for)
-        present = np.union1d(present, labelled[(labelled >= 0) & (labelled < looked_for)])
-        target = np.where(np.isin(target, present), target, -1)
-        if len(present):
-            # Rows that are nearest to a category of which there are no others.
-            near = present[nearest_categories(rows, known.catalogue.take(present)).first]
-    said = labelled >= 0
-    target, near = np.where(said, labelled, target), np.where(said, labelled, near)
+        probability = found.probability
+        target, at_once = rows_of_known(rows, labels, found, known.catalogue, known.threshold, labelled)
     probability = np.where(said, 1.0, probability)
+    # Rows that nothing says of are where their cluster is: with the labelled rows in it.
+    owner = np.full(int(labels.max()) + 1, -1)
     owner[labels[said]] = labelled[said]
-    at_once = target >= 0
-    mostly = np.bincount(labels, at_once) > MOSTLY * np.bincount(labels)
-    # Rows that nothing says of are where their cluster is: with the labelled rows in it, or nearest to it.
-    rest = ~at_once
-    target = np.where(rest & mostly[labels], near, target)
-    target = np.where(rest & ~mostly[labels], owner[labels], target)
-    return Placed(target, at_once, probability, near)
-
-
-def present_categories(target: Labels, probability: Floats, categories: int) -> Labels:
-    """Return the known categories of which there are more rows than would be recognised by mistake.
-
-    As many rows are expected to be mistaken for a known category as the probabilities say, for each category the same
-    number on average.
-    """
-    of_known = target >= 0
-    found = np.bincount(target[of_known], minlength=categories)
-    by_mistake = float((1 - probability[of_known]).sum()) / categories
-    return np.flatnonzero((found > 0) & (poisson.sf(found - 1, by_mistake) < CHANCE))
+    target = np.where(said, labelled, np.where(target < 0, owner[labels], target))
+    return Placed(target, at_once | said, probability)
 
 
 def few_enough(rows: Floats, labels: Labels, categories: int, limit: int | None, least: int) -> Labels:

@@ -54,6 +54,8 @@ class RowExample:
 
     features: Floats
     right: Floats
+    weight: float = 1.0
+    """How much the task counts."""
 
 
 def fit_merges(
@@ -123,7 +125,7 @@ def fit_rows(
     network: FeatureNetwork, names: Sequence[str], examples: Sequence[RowExample], *, steps: int, seed: int = 0
 ) -> FeatureNetwork:
     """Train a new network to predict what is true of rows, such as whether they are of a known category."""
-    weights = [np.full(len(example.right), len(example.right) ** -0.5) for example in examples]
+    weights = [np.full(len(example.right), example.weight * len(example.right) ** -0.5) for example in examples]
     features = tensor([example.features for example in examples])
     right = tensor([example.right for example in examples])
     network.standardize(features)

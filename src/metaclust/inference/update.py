@@ -88,6 +88,7 @@ def known_of(clustering: Clustering, state: State, categories: Known) -> Known:
         categories.trained,
         frozenset(() if clustering.history.found is None else clustering.history.found.names),
         categories.judge,
+        categories.threshold,
     )
     return clusters.joined(categories.names, categories.catalogue)
 

@@ -33,8 +33,9 @@ OUTLIER_FEATURES = (*CONFIDENCE_FEATURES, *KNOWN_FEATURES)
 class KnownCategories(nn.Module):
     """The categories of the training: the mean of each, its rows, and the mean squared distance of these.
 
-    ``judge`` gives the log odds that a row is of the category that is nearest to it, and not of a new one; ``outliers``
-    those that it is of no category of which there are others.
+    ``judge`` gives the log odds that a row is of the category that is nearest to it, and not of a new one, and counts
+    where the probability is above ``threshold``; ``novelty`` gives the log odds that a row is of none of these
+    categories, and ``outliers`` those that it is of no category of which there are others.
     """
 
     category: Tensor
@@ -42,6 +43,7 @@ class KnownCategories(nn.Module):
     means: Tensor
     counts: Tensor
     squares: Tensor
+    threshold: Tensor
 
     def __init__(self, categories: int, width: int) -> None:
         super().__init__()
@@ -49,5 +51,7 @@ class KnownCategories(nn.Module):
         self.register_buffer("means", torch.zeros(categories, width))
         self.register_buffer("counts", torch.ones(categories))
         self.register_buffer("squares", torch.zeros(categories))
+        self.register_buffer("threshold", torch.tensor(0.5))
         self.judge = FeatureNetwork(len(KNOWN_FEATURES), (32,))
+        self.novelty = FeatureNetwork(len(OUTLIER_FEATURES), (24,))
         self.outliers = FeatureNetwork(len(OUTLIER_FEATURES), (24,))
