@@ -7,6 +7,7 @@ from torch import nn
 from metaclust.model.clustering_model import ClusteringModel
 from metaclust.model.config import ModelConfig
 from metaclust.model.encoders.image import ImageEncoder
+from metaclust.model.encoders.residual import ResidualEncoder
 from metaclust.model.encoders.vector import VectorEncoder
 from metaclust.model.layers import ReLUDropout, feed_forward
 from metaclust.model.task_network import TaskNetwork
@@ -153,3 +154,16 @@ def test_padding_gets_no_gradient():
 def test_a_task_without_rows_has_finite_logits():
     mask = torch.zeros(1, 4, dtype=torch.bool)
     assert task_network()(torch.randn(1, 4, 3), mask).isfinite().all()
+
+
+@pytest.mark.parametrize("unit", [False, True])
+def test_a_residual_encoder_may_be_given_what_training_does_not_change(unit):
+    torch.manual_seed(0)
+    x = torch.randn(40, 6)
+    encoder = ResidualEncoder(6, 4, hidden=8, unit=unit).eval()
+    encoder.fit(x)
+    torch.nn.init.normal_(encoder.network[-1].weight)
+    expected = encoder(x)
+    with encoder.started(x, block=7) as starts:
+        torch.testing.assert_close(encoder(starts[3:20]), expected[3:20])
+    torch.testing.assert_close(encoder(x), expected)
