@@ -9,9 +9,9 @@ from metaclust import ClusteringModel, ModelConfig
 from metaclust.data.streams import ArrayStream
 from metaclust.inference import cluster as module
 from metaclust.inference.cluster import MemoryRows, by_size, cluster_array
-from metaclust.inference.settle import sizes_of
 from metaclust.inference.continued import Hooks, Mixture, with_all_rows
 from metaclust.inference.pipeline import Search, pipeline_for
+from metaclust.inference.settle import sizes_of
 from metaclust.mixture.components import Components
 from metaclust.mixture.state import FitState
 

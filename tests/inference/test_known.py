@@ -4,16 +4,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import poisson
 
 from metaclust import MetaClusterer
 from metaclust.inference.known import (
-    CHANCE,
     Catalogue,
     Recognised,
     known_features,
     nearest_categories,
-    present_categories,
     rows_of_known,
 )
 from metaclust.inference.settle import Known, few_enough, with_new_names
@@ -79,31 +76,27 @@ def test_features_are_numbers_whatever_the_clusters_are():
     np.testing.assert_allclose(moved, known_features(z, index, catalogue, 1.0)[0], atol=1e-6)
 
 
-def test_a_category_is_there_if_it_has_more_rows_than_by_mistake():
-    # 40 rows of category 0, for sure; one row each of categories 1 to 9, as probable as not.
-    target = np.concatenate([np.zeros(40, np.int64), np.arange(1, 10), np.full(5, -1)])
-    probability = np.concatenate([np.full(40, 0.99), np.full(9, 0.5), np.full(5, 0.1)])
-    mistakes = (40 * 0.01 + 9 * 0.5) / 20
-    assert poisson.sf(0, mistakes) > CHANCE > poisson.sf(39, mistakes)
-    np.testing.assert_array_equal(present_categories(target, probability, 20), [0])
-    # A few rows of their own are as sure as they say.
-    np.testing.assert_array_equal(present_categories(np.array([4]), np.array([0.98]), 20), [4])
-    assert len(present_categories(np.full(3, -1), np.zeros(3), 20)) == 0
-
-
 def test_rows_that_are_not_recognised_go_where_most_of_their_cluster_is():
     z = np.concatenate([np.zeros((10, 2)), np.full((10, 2), 5.0)])
     catalogue = Catalogue(np.array([[0.0, 0.0], [9.0, 9.0]]), np.full(2, 20.0), np.ones(2), np.ones(2, bool))
     labels = np.repeat([0, 1], 10)
     probability = np.concatenate([np.full(8, 0.95), np.full(2, 0.2), np.full(10, 0.1)])
     found = Recognised(np.zeros(20, np.int64), probability)
-    target, known = rows_of_known(z, labels, found, catalogue, 0.5)
+    novelty = np.zeros(20)
+    target, known = rows_of_known(z, labels, found, catalogue, 0.5, novelty)
     np.testing.assert_array_equal(target, np.where(labels == 0, 0, -1))
     np.testing.assert_array_equal(known, probability > 0.5)
+    # Those that are rather new stay, unless the category is one that the encoder was not trained on.
+    novelty[9] = 0.9
+    target, _ = rows_of_known(z, labels, found, catalogue, 0.5, novelty)
+    np.testing.assert_array_equal(target, np.where((labels == 0) & (novelty == 0), 0, -1))
+    earlier = Catalogue(catalogue.means, catalogue.counts, catalogue.squares, np.zeros(2, bool))
+    target, _ = rows_of_known(z, labels, found, earlier, 0.5, novelty)
+    np.testing.assert_array_equal(target, np.where(labels == 0, 0, -1))
     # A label says otherwise.
     labelled = np.full(20, -1)
     labelled[3] = 1
-    target, known = rows_of_known(z, labels, found, catalogue, 0.5, labelled)
+    target, known = rows_of_known(z, labels, found, catalogue, 0.5, novelty, labelled)
     assert target[3] == 1
     assert known[3]
 
@@ -125,7 +118,7 @@ def test_new_names_are_not_names_that_are_there():
 # A trained model
 
 
-WIDTH, QUICK = 6, {"pretrain_steps": 30, "choice_tasks": 60, "encoder": "residual", "progress": False}
+WIDTH, QUICK = 6, {"pretrain_steps": 30, "choice_tasks": 200, "encoder": "residual", "progress": False}
 
 
 def made(categories, rows, seed, start=0):
@@ -242,7 +235,7 @@ def test_labelled_rows_are_where_their_label_says(model, pile):
 
 
 def test_a_label_overrules_what_is_recognised(model, pile):
-    x, y = pile
+    x, _y = pile
     labels: list[str | None] = [None] * len(x)
     labels[0], labels[1] = "c17", "something else"
     result = model.cluster(x, labels)
@@ -253,7 +246,7 @@ def test_a_label_overrules_what_is_recognised(model, pile):
 
 
 def test_links_hold_in_the_result(model, pile):
-    x, y = pile
+    x, _y = pile
     must, cannot = [[0, 130], [140, 2]], [[4, 5], [150, 151]]
     for known in ("auto", "ignore"):
         result = model.cluster(x, known=known, must_link=must, cannot_link=cannot)

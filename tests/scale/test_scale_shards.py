@@ -19,8 +19,8 @@ from scale_rows import blobs
 from metaclust import InfiniteGaussianMixture, MetaClusterer
 from metaclust.data.streams import ArrayStream
 from metaclust.inference.cluster import MemoryRows, by_size
-from metaclust.inference.settle import sizes_of
 from metaclust.inference.continued import Hooks, with_all_rows
+from metaclust.inference.settle import sizes_of
 from metaclust.scale import DaskEngine, LocalEngine, ShardedClustering, cluster_shards
 from metaclust.scale.engines import FAN, map_add
 from metaclust.scale.shards import BadShard, Shard

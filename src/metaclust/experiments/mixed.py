@@ -18,7 +18,8 @@ A default ``MetaClusterer`` is fitted to half of the rows of 80% of the categori
 Beside the default, the same with ``known="ignore"``, and baselines on the embeddings: rows whose five nearest labelled
 neighbours are nearer, on average, than those of all but 5% of the labelled rows are of the category that most of these
 have, or rows are of the category with the nearest mean by the same rule; the others are clustered by HDBSCAN, or by
-KMeans with the number of clusters by silhouette. One JSON line for each pile.
+KMeans with the number of clusters by silhouette. ``--known N`` trains on N of the known categories only. One JSON line
+for each pile.
 """
 
 from __future__ import annotations
@@ -64,10 +65,12 @@ BINS = 10
 class Rows:
     """The rows of a data set: those that a model is trained on, and those that are in piles."""
 
-    def __init__(self, data: Data, split: int, validate: bool) -> None:
+    def __init__(self, data: Data, split: int, validate: bool, most_known: int | None = None) -> None:
         parts = split_categories(data.y, split)
         self.data, self.split = data, split
         self.known = parts.train if validate else np.union1d(parts.train, parts.validation)
+        if most_known is not None:
+            self.known = np.sort(np.random.default_rng([split, 0xFE3]).permutation(self.known)[:most_known])
         self.new = parts.validation if validate else parts.test
         generator = np.random.default_rng([split, 0x411E])
         of_known = np.isin(data.y, self.known)
@@ -314,14 +317,16 @@ def table(records: list[Record]) -> str:
     """Return a table with a row for each data set, kind of pile and way: means over piles, errors over piles."""
     groups: dict[tuple[str, str, str], list[Record]] = {}
     for record in records:
-        groups.setdefault((record["dataset"], record["pile"], record["way"]), []).append(record)
+        few = "" if record["known"] is None else f", {record['known']} known"
+        groups.setdefault((record["dataset"] + few, record["pile"], record["way"]), []).append(record)
     lines: list[str] = []
     last = ("", "")
     for (dataset, pile, way), group in groups.items():
         names = [
             name
             for name, value in group[0].items()
-            if isinstance(value, int | float) and name not in ("split", "number", "validate", "fit_cpu_seconds")
+            if isinstance(value, int | float)
+            and name not in ("split", "number", "validate", "known", "fit_cpu_seconds")
         ]
         if last != (dataset, pile):
             title = f"{dataset}, {pile} ({len({r['split'] for r in group})} splits, {len(group)} piles)"
@@ -342,6 +347,7 @@ def main() -> None:
     running.add_argument("--vectors", choices=("pixels", "tfidf", "embeddings"), required=True)
     running.add_argument("--embedding-model", default=EMBEDDING_MODEL, help="folder or name of the embedding model")
     running.add_argument("--split", type=int, nargs="+", default=[0, 1, 2])
+    running.add_argument("--known", type=int, help="train on so many of the known categories")
     running.add_argument("--piles", nargs="+", choices=KINDS, default=list(KINDS))
     arguments = parser.parse_args()
     if arguments.command == "table":
@@ -352,11 +358,12 @@ def main() -> None:
     data = read(load_dataset(arguments.dataset), arguments.vectors, arguments.embedding_model)
     for split in arguments.split:
         same = {"dataset": arguments.dataset, "split": split, "validate": arguments.validate}
+        same["known"] = arguments.known
         done = {r["pile"] for r in read_records(arguments.out) if all(r.get(k) == v for k, v in same.items())}
         wanted = [kind for kind in arguments.piles if kind not in done]
         if not wanted:
             continue
-        rows = Rows(data, split, arguments.validate)
+        rows = Rows(data, split, arguments.validate, arguments.known)
         started = time.process_time()
         model = rows.model(dict(arguments.set))
         seconds = round(time.process_time() - started, 1)

@@ -254,7 +254,7 @@ def learn_selector(
     if known is not None and recognised:
         fit_rows(known.judge, KNOWN_FEATURES, recognised, steps=row_steps, seed=seed)
         fit_rows(known.outliers, OUTLIER_FEATURES, outliers, steps=row_steps, seed=seed)
-        fit_rows(known.novelty, OUTLIER_FEATURES, novel, steps=row_steps, seed=seed)
+        fit_rows(known.novelty, KNOWN_FEATURES, novel, steps=row_steps, seed=seed)
         mixed = [task for task in earlier if task.of_known >= MIXED]
         known.threshold.fill_(best_threshold(known.judge, mixed[:THRESHOLD_TASKS]))
     return network.eval()
@@ -467,7 +467,9 @@ class KnownTask:
     def ari(self, judge: FeatureNetwork, threshold: float) -> float:
         """Return the ARI of all rows but junk, where they are of known categories from a probability on."""
         found = Recognised(self.nearest, sigmoid(judge.outputs(self.example.features)))
-        target, _ = rows_of_known(self.z, self.labels, found, self.catalogue, threshold)
+        # Whether other rows of a cluster are new is not known here.
+        unsure = np.zeros(len(self.y))
+        target, _ = rows_of_known(self.z, self.labels, found, self.catalogue, threshold, unsure)
         labels = np.where(target >= 0, target, len(self.catalogue) + self.labels)
         real = self.y >= 0
         _, labels = np.unique(labels[real], return_inverse=True)
@@ -528,7 +530,7 @@ def outlier_rows(pile: Pile, labels: NDArray[np.int64], features: NDArray[np.flo
     every = np.column_stack([features, of_known])
     new = ~np.isin(part.y[pile.index], part.catalogued)
     weight = 1.0 if new.all() else MIXED_WEIGHT
-    return RowExample(every, (pile.y < 0).astype(np.float64)), RowExample(every, new.astype(np.float64), weight)
+    return RowExample(every, (pile.y < 0).astype(np.float64)), RowExample(of_known, new.astype(np.float64), weight)
 
 
 def other_task(z: NDArray[np.float64], y: NDArray[np.int64], generator: np.random.Generator) -> NDArray[np.float64]:

@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
-from scipy.stats import poisson
 
 from metaclust.inference.stages import Floats, Labels
 from metaclust.model.known import KNOWN_FEATURES, KnownCategories
@@ -25,8 +24,8 @@ BLOCK = 1 << 24
 """Distances that are in memory at a time."""
 MOSTLY = 0.5
 """Where a larger share of a cluster is of known categories, the others of its rows are taken for such, too."""
-CHANCE = 0.05
-"""A known category is there if it would have as many rows by mistake with a smaller probability."""
+NOVEL = 0.5
+"""Unless these are of no category of the training with a higher probability."""
 MOST = 8.0
 """Logarithms are cut off here."""
 
@@ -221,36 +220,23 @@ def rows_of_known(
     found: Recognised,
     catalogue: Catalogue,
     threshold: float,
+    novelty: Floats,
     labelled: Labels | None = None,
+    there: int = 0,
 ) -> tuple[Labels, NDArray[np.bool_]]:
     """Return the known category of each row, -1 for new ones; and which rows are recognised by themselves.
 
-    Others are in clusters most of whose rows are recognised: they are of the nearest category that is there.
-    ``labelled`` is the category of rows that are labelled, and -1 for others.
+    Others are in clusters most of whose rows are recognised: they are of the nearest category that is there, unless
+    that is one of the training, and they are rather of none of these. ``labelled`` is the category of rows that are
+    labelled, and -1 for others. The first categories, as many as ``there`` says, are there in any case.
     """
     target = np.where(found.probability >= threshold, found.category, -1)
-    present = present_categories(target, found.probability, len(catalogue))
     if labelled is not None:
-        present = np.union1d(present, labelled[(labelled >= 0) & (labelled < len(catalogue))])
         target = np.where(labelled >= 0, labelled, target)
-        known = np.isin(target, present) | (labelled >= 0)
-    else:
-        known = np.isin(target, present)
-    target = np.where(known, target, -1)
-    mostly = np.bincount(labels, known) > MOSTLY * np.bincount(labels)
-    rest = ~known & mostly[labels]
-    if len(present) and rest.any():
-        target[rest] = present[nearest_categories(z[rest], catalogue.take(present)).first]
+    known = target >= 0
+    rest = np.flatnonzero(~known & (np.bincount(labels, known) > MOSTLY * np.bincount(labels))[labels])
+    present = np.union1d(target[known & (target < len(catalogue))], np.arange(there))
+    if len(present) and len(rest):
+        near = present[nearest_categories(z[rest], catalogue.take(present)).first]
+        target[rest] = np.where(catalogue.trained[near] & (novelty[rest] > NOVEL), -1, near)
     return target, known
-
-
-def present_categories(target: Labels, probability: Floats, categories: int) -> Labels:
-    """Return the known categories of which there are more rows than would be recognised by mistake.
-
-    As many rows are expected to be mistaken for a known category as the probabilities say, for each category the same
-    number on average.
-    """
-    of_known = target >= 0
-    found = np.bincount(target[of_known], minlength=categories)
-    by_mistake = float((1 - probability[of_known]).sum()) / categories
-    return np.flatnonzero((found > 0) & (poisson.sf(found - 1, by_mistake) < CHANCE))

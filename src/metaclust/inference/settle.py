@@ -59,6 +59,8 @@ class Known:
     """Says how probable it is that a row is of the category that is nearest; None where that was not learned."""
     threshold: float = 0.5
     """From this probability on it is taken for one."""
+    there: int = 0
+    """So many of the first categories are clusters that there are already."""
 
     @classmethod
     def of(cls, model: ClusteringModel, names: Sequence[str], use: bool = True) -> Known:
@@ -156,7 +158,8 @@ def settled(
     origin, expected = rows.mean(0), model.expected_variance
     labels = start if links is None else linked(model, rows, start, links)
     known = with_labelled(known, rows, links)
-    placed = placed_rows(rows, labels, known, links, expected)
+    stray, novelty = stray_and_novel(model, rows, at, found.confidence)
+    placed = placed_rows(rows, labels, known, links, novelty, expected)
     categories = len(known.names)
     labels = np.where(placed.target >= 0, placed.target, categories + labels)
     labels = few_enough(rows, labels, categories, limit, least)
@@ -181,7 +184,6 @@ def settled(
         now = components.placed(z, labels)
         confidence = now.probability if judge is None else judge.of(now)
     is_new = np.array([name not in known.trained for name in names])
-    stray, novelty = stray_and_novel(model, rows, at, found.confidence)
     if not known.looks_for_trained:
         novelty = np.ones(len(rows))
     if links is not None:
@@ -206,8 +208,10 @@ def stray_and_novel(
     labels = np.unique(at.labels, return_inverse=True)[1]
     of_known, _ = known_features(rows, labels, Catalogue.held(known), model.expected_variance)
     of_cluster = row_features(at, judge.facts, judge.expected, False)
-    features = np.column_stack([of_cluster, of_known])
-    return sigmoid(known.outliers.outputs(features)), sigmoid(known.novelty.outputs(features))
+    stray = sigmoid(known.outliers.outputs(np.column_stack([of_cluster, of_known])))
+    # What is of the nearest category is of none less often than that.
+    novelty = np.minimum(sigmoid(known.novelty.outputs(of_known)), 1 - sigmoid(known.judge.outputs(of_known)))
+    return stray, novelty
 
 
 def linked(model: ClusteringModel, rows: Floats, labels: Labels, links: Links) -> Labels:
@@ -235,7 +239,9 @@ def with_labelled(known: Known, rows: Floats, links: Links | None) -> Known:
     return known.joined([links.names[code] for code in present.tolist()], added, look_for=False)
 
 
-def placed_rows(rows: Floats, labels: Labels, known: Known, links: Links | None, expected: float) -> Placed:
+def placed_rows(
+    rows: Floats, labels: Labels, known: Known, links: Links | None, novelty: Floats, expected: float
+) -> Placed:
     """Return which rows are of known categories: those that are recognised or labelled, and others by their cluster."""
     none = np.full(len(rows), -1)
     if not known.names:
@@ -247,7 +253,9 @@ def placed_rows(rows: Floats, labels: Labels, known: Known, links: Links | None,
     if known.judge is not None and looked_for:
         found = recognised(rows, labels, known.catalogue, known.judge, expected)
         probability = found.probability
-        target, at_once = rows_of_known(rows, labels, found, known.catalogue, known.threshold, labelled)
+        target, at_once = rows_of_known(
+            rows, labels, found, known.catalogue, known.threshold, novelty, labelled, known.there
+        )
     probability = np.where(said, 1.0, probability)
     # Rows that nothing says of are where their cluster is: with the labelled rows in it.
     owner = np.full(int(labels.max()) + 1, -1)

@@ -72,7 +72,7 @@ class Tally:
         block = max(16, BLOCK // self.sums.shape[1])
         for start in range(0, len(z), block):
             rows = torch.from_numpy(z[start : start + block].astype(np.float64) - self.origin)
-            place = torch.from_numpy(np.ascontiguousarray(labels[start : start + block]))
+            place = torch.tensor(labels[start : start + block])
             total.index_add_(0, place, family.features(rows), alpha=sign)
         return replace(self, sums=sums)
 
@@ -87,7 +87,7 @@ class Tally:
         return replace(self, sums=sums)
 
     def statistics(self, model: ClusteringModel) -> Statistics:
-        found: Statistics = model.family.read(torch.from_numpy(self.sums))
+        found: Statistics = model.family.read(torch.tensor(self.sums))
         return found
 
     def counts(self, model: ClusteringModel) -> Floats:

@@ -89,6 +89,7 @@ def known_of(clustering: Clustering, state: State, categories: Known) -> Known:
         frozenset(() if clustering.history.found is None else clustering.history.found.names),
         categories.judge,
         categories.threshold,
+        len(state.names),
     )
     return clusters.joined(categories.names, categories.catalogue)
 

@@ -53,5 +53,5 @@ class KnownCategories(nn.Module):
         self.register_buffer("squares", torch.zeros(categories))
         self.register_buffer("threshold", torch.tensor(0.5))
         self.judge = FeatureNetwork(len(KNOWN_FEATURES), (32,))
-        self.novelty = FeatureNetwork(len(OUTLIER_FEATURES), (24,))
+        self.novelty = FeatureNetwork(len(KNOWN_FEATURES), (32,))
         self.outliers = FeatureNetwork(len(OUTLIER_FEATURES), (24,))

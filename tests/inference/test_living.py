@@ -1,0 +1,370 @@
+"""Clusters that live on: edits against a list of sets, updates, and their files."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import adjusted_rand_score
+
+from metaclust import CheckpointError, MetaClusterer
+from metaclust._util.tensors import read_tensors, write_tensors
+from metaclust.data.rows import DataError
+from metaclust.inference.result import Clustering
+from metaclust.inference.update import continued_ids
+
+WIDTH, QUICK = 6, {"pretrain_steps": 30, "choice_tasks": 60, "encoder": "residual", "progress": False}
+
+
+def made(categories, rows, seed, start=0):
+    """Rows of far-apart categories; the same category has the same mean for every seed."""
+    means = 6 * np.random.default_rng(7).normal(size=(200, WIDTH))
+    index = np.repeat(np.arange(start, start + categories), rows)
+    noise = np.random.default_rng(seed).normal(size=(len(index), WIDTH))
+    return (means[index] + noise).astype(np.float32), np.array([f"c{i}" for i in index])
+
+
+@pytest.fixture(scope="module")
+def model():
+    return MetaClusterer(**QUICK).fit(*made(18, 25, 0))
+
+
+@pytest.fixture
+def result(model):
+    return model.cluster(made(6, 10, 1, start=50)[0])
+
+
+def together(labels):
+    """Return which rows share a cluster."""
+    return np.asarray(labels)[:, None] == np.asarray(labels)
+
+
+def check_whole(result):
+    """Check what must hold of every clustering."""
+    counts = np.bincount(result.labels, minlength=result.n_clusters)
+    assert len(result.names) == len(set(result.names)) == len(result.is_new) == result.n_clusters
+    np.testing.assert_allclose(result.tally.counts(result.model.model_), counts, atol=1e-6)
+    expected = np.zeros((result.n_clusters, result.representations.shape[1]))
+    np.add.at(expected, result.labels, result.representations)
+    found = result.tally.catalogue(result.model.model_, result.is_new)
+    filled = counts > 0
+    np.testing.assert_allclose(found.means[filled], expected[filled] / counts[filled, None], atol=1e-5)
+    assert np.isfinite(result.components.means).all()
+    assert result.assign(made(1, 3, 9)[0]).n_clusters == result.n_clusters
+
+
+def test_each_edit_does_what_it_says(result):
+    labels, names = result.labels.copy(), list(result.names)
+    assert result.rename(0, "refunds") is result
+    assert result.names == ["refunds", *names[1:]]
+    result.merge("refunds", 2, 3)
+    expected = np.where(np.isin(labels, [2, 3]), 0, labels)
+    np.testing.assert_array_equal(together(result.labels), together(expected))
+    assert result.names == ["refunds", names[1], *names[4:]]
+    check_whole(result)
+    result.split("refunds", into=3)
+    assert (result.labels[np.isin(labels, [0, 2, 3])] < result.n_clusters).all()
+    np.testing.assert_array_equal(together(result.labels), together(labels))
+    assert len(set(result.names)) == result.n_clusters == 6
+    result.move([0, 1], names[1])
+    assert (result.labels[[0, 1]] == result.names.index(names[1])).all()
+    assert (result.confidence[[0, 1]] == 1).all()
+    result.move(["5", "6"], "a new one")
+    assert result.names[-1] == "a new one"
+    assert result.sizes[-1] == 2
+    before = result.labels.copy()
+    gone = result.names.index(names[4])
+    result.dissolve(names[4])
+    assert names[4] not in result.names
+    np.testing.assert_array_equal(
+        together(result.labels)[np.ix_(before != gone, before != gone)],
+        together(before)[np.ix_(before != gone, before != gone)],
+    )
+    check_whole(result)
+    assert [edit["kind"] for edit in result.edits] == ["rename", "merge", "split", "move", "move", "dissolve"]
+    for _ in range(6):
+        result.undo()
+    np.testing.assert_array_equal(result.labels, labels)
+    assert result.names == names
+    assert result.edits == []
+    with pytest.raises(DataError, match=r"^undo: there is nothing to take back"):
+        result.undo()
+
+
+@st.composite
+def edits(draw):
+    kinds = st.sampled_from(["rename", "merge", "split", "move", "move to new", "dissolve", "undo", "update"])
+    return [(draw(kinds), draw(st.integers(0, 10**6))) for _ in range(draw(st.integers(1, 9)))]
+
+
+@settings(max_examples=20)
+@given(steps=edits())
+def test_any_edits_are_those_of_a_list_of_sets(model, steps):
+    result = model.cluster(made(5, 8, 1, start=50)[0])
+    clusters = {name: set(np.flatnonzero(result.labels == k)) for k, name in enumerate(result.names)}
+    before = []
+    for number, (kind, seed) in enumerate(steps):
+        generator = np.random.default_rng(seed)
+        names = list(result.names)
+        some = [str(name) for name in generator.permutation(names)[:2]]
+        rows = generator.permutation(len(result))[:3].tolist()
+        if kind == "undo":
+            if not result.edits:
+                continue
+            result.undo()
+            clusters = before.pop()
+        elif kind == "update":
+            continue
+        else:
+            then = {name: set(members) for name, members in clusters.items()}
+            if kind == "rename":
+                result.rename(some[0], f"name {number}")
+                clusters = {f"name {number}" if n == some[0] else n: m for n, m in clusters.items()}
+            elif kind == "merge" and len(names) > 1:
+                result.merge(*some)
+                clusters[some[0]] |= clusters.pop(some[1])
+            elif kind == "split" and len(clusters[some[0]]) > 1:
+                result.split(some[0])
+                added = next(name for name in result.names if name not in names)
+                part = set(np.flatnonzero(result.labels == result.names.index(added)))
+                assert part
+                assert part < clusters[some[0]]
+                clusters[added] = part
+                clusters[some[0]] -= part
+            elif kind.startswith("move"):
+                target = some[0] if kind == "move" else f"made {number}"
+                result.move(rows, target)
+                for members in clusters.values():
+                    members -= set(rows)
+                clusters.setdefault(target, set()).update(rows)
+            elif kind == "dissolve" and len(names) > 1:
+                loose = clusters.pop(some[0])
+                result.dissolve(some[0])
+                for row in loose:
+                    clusters[result.names[result.labels[row]]].add(row)
+            else:
+                continue
+            before.append(then)
+        assert set(result.names) == set(clusters)
+        assert all(row in clusters[result.names[label]] for row, label in enumerate(result.labels))
+    check_whole(result)
+
+
+def test_what_a_person_said_is_learned_from(model, result):
+    x, _ = made(6, 10, 1, start=50)
+    assert result.labelled() == [None] * 60
+    result.rename(0, "refunds").merge(1, 2).move([59], "refunds")
+    labels = result.labelled()
+    for row, (label, name) in enumerate(zip(result.labels, labels, strict=True)):
+        placed = row == 59 or (label in (0, 1) and not result.outlier[row])
+        assert name == (result.names[label] if placed else None)
+    again = model.cluster(x, **result.constraints())
+    said = np.array([name is not None for name in labels])
+    np.testing.assert_array_equal(np.array(again.names, object)[again.labels][said], np.array(labels, object)[said])
+    background, y = made(18, 25, 0)
+    taught = MetaClusterer(**QUICK).fit(np.concatenate([background, x]), [*y, *labels])
+    assert {"refunds", result.names[1]} < set(taught.categories_)
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (lambda r: r.rename(9, "a"), r"^k=9: a cluster is given by its number, 0 to 5, or by its name$"),
+        (lambda r: r.rename("who", "a"), r"^k='who': no cluster has this name; names are 'new 1', "),
+        (lambda r: r.rename(0, " "), r"^name=' ': give a name that is not blank$"),
+        (lambda r: r.rename(0, "new 2"), r"^name='new 2': cluster 1 has this name already; merge the two"),
+        (lambda r: r.merge(0), r"^clusters=\[0\]: give two or more different clusters to merge$"),
+        (lambda r: r.merge(0, "new 1"), r"give two or more different clusters to merge$"),
+        (lambda r: r.split(0, into=1), r"^into=1: give the number of parts, 2 or more$"),
+        (lambda r: r.split(0, into=99), r"^into=99: cluster 0 has only \d+ rows$"),
+        (lambda r: r.move([60], 0), r"^rows holds 60: give places of rows, 0 to 59, or ids as strings$"),
+        (lambda r: r.move(["x"], 0), r"^rows: no row has the id 'x'$"),
+        (lambda r: r.move([], 0), r"^rows=\[\]: give places or ids of rows, at least one$"),
+        (lambda r: r.move(np.ones(3, bool), 0), r"^rows has shape \(3,\): a mask must have one value for each of 60"),
+        (lambda r: r.move([0], True), r"^k=True: a cluster is given by its number"),
+    ],
+)
+def test_edits_that_cannot_be_are_named_and_change_nothing(result, edit, message):
+    labels, names = result.labels, list(result.names)
+    with pytest.raises(DataError, match=message):
+        edit(result)
+    assert result.labels is labels
+    assert result.names == names
+    assert result.edits == []
+
+
+@pytest.mark.usefixtures("_without_type_checks")
+def test_the_only_cluster_cannot_be_dissolved(model):
+    one = model.cluster(made(1, 9, 2, start=50)[0])
+    one.merge(*range(one.n_clusters)) if one.n_clusters > 1 else None
+    with pytest.raises(DataError, match=r"^k=0: it is the only cluster, its rows have nowhere to go$"):
+        one.dissolve(0)
+
+
+def test_rows_that_were_only_assigned_are_not_edited(result):
+    assigned = result.assign(made(2, 4, 3, start=50)[0])
+    with pytest.raises(DataError, match=r"^an edit: these rows were only assigned; change the clustering they were"):
+        assigned.rename(0, "a")
+    with pytest.raises(DataError, match=r"^update: these rows were only assigned"):
+        assigned.update(made(2, 4, 3, start=50)[0])
+
+
+# Updates
+
+
+def test_an_update_keeps_numbers_names_and_labels(model, result):
+    x, y = (np.concatenate(both) for both in zip(made(6, 5, 5, start=50), made(2, 10, 6, start=90), strict=True))
+    labels, names = result.labels.copy(), list(result.names)
+    more = result.update(x)
+    np.testing.assert_array_equal(result.labels, labels)
+    np.testing.assert_array_equal(more.labels[:60], labels)
+    assert more.names[: len(names)] == names
+    assert len(more) == 110
+    assert more.ids == [str(row) for row in range(110)]
+    every = np.concatenate([made(6, 10, 1, start=50)[1], y])
+    assert adjusted_rand_score(every, more.labels) > 0.95
+    assert (more.labels[90:] >= len(names)).mean() > 0.9
+    check_whole(more)
+    later = more.since(60)
+    np.testing.assert_array_equal(later.labels, more.labels[60:])
+    assert later.ids == more.ids[60:]
+
+
+def test_further_rows_may_be_of_known_categories(model, result):
+    x, y = made(3, 8, 4)
+    more = result.update(x)
+    names = np.array(more.names)[more.labels[60:]]
+    assert (names == y).mean() > 0.9
+    assert not more.is_new[more.labels[60:]][names == y].any()
+    assert result.update(x, known="ignore").is_new.all()
+
+
+def test_labels_of_further_rows_name_clusters_old_and_new(result):
+    x, _ = made(2, 8, 5, start=120)
+    result.rename(1, "tea")
+    labels = ["tea", *[None] * 7, "coffee", *[None] * 7]
+    more = result.update(x, labels)
+    assert more.names[more.labels[60]] == "tea"
+    assert more.names[more.labels[68]] == "coffee"
+    assert more.labelled()[60] == "tea"
+
+
+def test_statistics_do_not_depend_on_how_rows_are_divided(result):
+    x, _ = made(6, 6, 8, start=50)
+    order = np.random.default_rng(0).permutation(len(x))
+    at_once = result.update(x[order])
+    chunks = result.update(iter([x[order[:12]], x[order[12:]]]))
+    np.testing.assert_array_equal(at_once.labels, chunks.labels)
+    np.testing.assert_allclose(at_once.tally.sums, chunks.tally.sums, atol=1e-8)
+    with pytest.raises(DataError, match=r"^y: labels cannot be given with an iterator of chunks"):
+        result.update(iter([x]), ["a"] * len(x))
+
+
+def test_edits_hold_after_an_update_and_can_be_undone(result):
+    x, _ = made(6, 4, 8, start=50)
+    labels = result.labels.copy()
+    result.merge(0, 1).split(2).rename("new 4", "kept")
+    more = result.update(x)
+    np.testing.assert_array_equal(more.labels[:60], result.labels)
+    assert more.names[: result.n_clusters] == result.names
+    assert [edit["kind"] for edit in more.edits] == ["merge", "split", "rename"]
+    for _ in range(3):
+        more.undo()
+        check_whole(more)
+    np.testing.assert_array_equal(more.labels[:60], labels)
+    assert len(more) == 84
+    assert more.edits == []
+
+
+def test_relabelled_rows_are_those_that_nobody_placed(result):
+    result.move([0, 1, 2], int(result.labels[40])).rename(3, "mine")
+    placed = np.array([name is not None for name in result.labelled()])
+    more = result.update(made(6, 10, 11, start=50)[0], relabel=True)
+    np.testing.assert_array_equal(more.labels[:60][placed], result.labels[placed])
+    assert more.edits == []
+    assert more.labelled()[:60] == result.labelled()
+    check_whole(more)
+
+
+def test_ids_go_on():
+    assert continued_ids(["a"], ["b"]) == ["a", "b"]
+    assert continued_ids(["0", "1"], ["0", "1"]) == ["0", "1", "2", "3"]
+
+
+# Files
+
+
+@pytest.fixture
+def edited(result):
+    return result.merge(0, 1).split(2).move([3, 4], "by hand").rename("by hand", "refunds")
+
+
+def test_a_saved_clustering_lives_on_in_another_process(edited, tmp_path):
+    x, _ = made(7, 5, 12, start=50)
+    edited.save(tmp_path / "clusters")
+    np.save(tmp_path / "x.npy", x)
+    program = (
+        "import json, sys, numpy as np; from metaclust import Clustering\n"
+        "one = Clustering.load(sys.argv[1] + '/clusters'); more = one.update(np.load(sys.argv[1] + '/x.npy'))\n"
+        "names, edits = list(more.names), more.edits; labels = more.labels.tolist(); more.undo().undo()\n"
+        "print(json.dumps([labels, names, edits, more.labels.tolist(), more.names]))"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603
+    labels, names, history, undone, old_names = json.loads(done.stdout.splitlines()[-1])
+    more = edited.update(x)
+    assert (labels, names, history) == (more.labels.tolist(), more.names, more.edits)
+    more.undo().undo()
+    assert (undone, old_names) == (more.labels.tolist(), more.names)
+
+
+def test_a_file_holds_everything(edited, tmp_path):
+    edited.save(tmp_path / "clusters")
+    loaded = Clustering.load(tmp_path / "clusters")
+    for name in ("labels", "confidence", "novelty", "outlier_probability", "is_new"):
+        np.testing.assert_array_equal(getattr(loaded, name), getattr(edited, name))
+    assert loaded.names == edited.names
+    assert loaded.labelled() == edited.labelled()
+    assert loaded.edits == edited.edits
+    check_whole(loaded)
+
+
+def damaged(path, change):
+    """Write the file again with something changed."""
+    tensors, header = read_tensors(path, "clustering")
+    change(tensors, header)
+    write_tensors(path, tensors, header)
+
+
+def set_to(name, value):
+    def change(tensors, header):
+        tensors[name] = value(tensors[name])
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda t, h: h["living"]["names"].pop(), "living.names"),
+        (lambda t, h: h["living"].update(names=["a"] * len(h["living"]["names"])), "a name of its own"),
+        (lambda t, h: h["living"].update(free=0), "keys of clusters must rise, and be below 0"),
+        (lambda t, h: h["living"].update(factor=-1), "living.factor=-1"),
+        (lambda t, h: h["living"]["edits"][0].update(kind="eval"), r"living.edits\[0\].kind='eval'"),
+        (lambda t, h: h["living"]["edits"][2].update(made=[[1, 2, 3]]), "made.name=2: it must be a string"),
+        (lambda t, h: h["living"].pop("found"), "living.found: it must be there if there are edits|found"),
+        (lambda t, h: t.pop("living.tally.sums"), "the tensor 'tally.sums' is missing"),
+        (set_to("living.edits.2.rows", lambda value: value + 1000), "edits.2.rows"),
+        (set_to("living.novelty", lambda value: value + 2), "novelty"),
+        (set_to("living.found.labels", lambda value: value + 100), "labels"),
+        (set_to("living.fixed", lambda value: value.long()), "fixed"),
+    ],
+)
+def test_a_damaged_file_is_refused(edited, change, message, tmp_path):
+    edited.save(tmp_path / "clusters")
+    damaged(tmp_path / "clusters", change)
+    with pytest.raises(CheckpointError, match=message):
+        Clustering.load(tmp_path / "clusters")
