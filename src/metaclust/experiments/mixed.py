@@ -60,6 +60,8 @@ LARGEST, SMALLEST, JUNK = 300, 5, 0.02
 NEIGHBOURS, KEPT = 5, 0.95
 LINKS, LABELLED = 20, 100
 BINS = 10
+ABOUT = ("split", "number", "validate", "trained on", "fit_cpu_seconds")
+"""What is recorded of a run besides its results."""
 
 
 class Rows:
@@ -317,7 +319,7 @@ def table(records: list[Record]) -> str:
     """Return a table with a row for each data set, kind of pile and way: means over piles, errors over piles."""
     groups: dict[tuple[str, str, str], list[Record]] = {}
     for record in records:
-        few = "" if record["known"] is None else f", {record['known']} known"
+        few = "" if record["trained on"] is None else f", {record['trained on']} known"
         groups.setdefault((record["dataset"] + few, record["pile"], record["way"]), []).append(record)
     lines: list[str] = []
     last = ("", "")
@@ -325,8 +327,7 @@ def table(records: list[Record]) -> str:
         names = [
             name
             for name, value in group[0].items()
-            if isinstance(value, int | float)
-            and name not in ("split", "number", "validate", "known", "fit_cpu_seconds")
+            if isinstance(value, int | float) and name not in ABOUT
         ]
         if last != (dataset, pile):
             title = f"{dataset}, {pile} ({len({r['split'] for r in group})} splits, {len(group)} piles)"
@@ -358,7 +359,7 @@ def main() -> None:
     data = read(load_dataset(arguments.dataset), arguments.vectors, arguments.embedding_model)
     for split in arguments.split:
         same = {"dataset": arguments.dataset, "split": split, "validate": arguments.validate}
-        same["known"] = arguments.known
+        same["trained on"] = arguments.known
         done = {r["pile"] for r in read_records(arguments.out) if all(r.get(k) == v for k, v in same.items())}
         wanted = [kind for kind in arguments.piles if kind not in done]
         if not wanted:

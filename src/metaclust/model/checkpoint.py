@@ -128,12 +128,20 @@ def model_from(
         # A user's module has its own memory, and may have more in it than the file has.
         part.to(dtype) if part is encoder else part.to(dtype).to_empty(device="cpu")
     model.load_state_dict(tensors)
+    if model.known is not None:
+        check_known(model.known.category, len(header["categories"]))
     model = model.to(device).eval()
     if encoder is None:
         check_encoder(model)
     model.hold_embedder(held)
     description = Description(header["categories"], header["input"], header["versions"])
     return model, description
+
+
+def check_known(category: Tensor, categories: int) -> None:
+    """Raise ValueError unless the categories that are recognised are different ones of the training, in order."""
+    if bool((category.diff() <= 0).any()) or int(category[-1]) >= categories:
+        raise ValueError(f"known.category: numbers of categories must rise, and be below {categories}")
 
 
 def without_old_selector(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from metaclust._util.schema import DTYPES, check_dtype, check_names, check_shape, tensor
+from metaclust._util.schema import DTYPES, LARGEST_COUNT, check_dtype, check_names, check_shape, tensor
 
 LARGEST_WEIGHT = 1e8
 """The largest weight of a layer; with larger ones, hardly any row has a finite representation."""
@@ -18,6 +18,15 @@ LARGEST_NUMBER = 5.0
 """Of the parameters of the distribution over numbers of clusters, which are logarithms."""
 LARGEST_FEATURE = 1e12
 """Of the features that the learned selector sees; the smallest of their standard deviations is its inverse."""
+
+
+OF_KNOWN = {
+    "known.category": (0, LARGEST_COUNT),
+    "known.counts": (1, LARGEST_STATISTIC),
+    "known.squares": (0, LARGEST_STATISTIC),
+    "known.means": (-LARGEST_STATISTIC, LARGEST_STATISTIC),
+    "known.threshold": (0, 1),
+}
 
 
 def check_weights(
@@ -61,7 +70,9 @@ def limits(name: str) -> tuple[float, float]:
         return -LARGEST_LOGARITHM, LARGEST_LOGARITHM
     if name == "choice.number":
         return -LARGEST_NUMBER, LARGEST_NUMBER
-    if name.startswith("choice.") and last in ("mean", "spread"):
+    if name in OF_KNOWN:
+        return OF_KNOWN[name]
+    if name.startswith(("choice.", "known.")) and last in ("mean", "spread"):
         return (1 / LARGEST_FEATURE if last == "spread" else -LARGEST_FEATURE), LARGEST_FEATURE
     if last == "num_batches_tracked":
         return 0, float("inf")

@@ -46,6 +46,8 @@ class ClusterCard:
     """What the report says about a cluster."""
 
     number: int
+    name: str
+    is_new: bool
     size: int
     share: str
     confidence: float
@@ -95,6 +97,8 @@ def make_card(
     columns = content.card_columns(cluster)
     return ClusterCard(
         number=cluster,
+        name=shortened(clustering.names[cluster], CARD_NAME),
+        is_new=bool(clustering.is_new[cluster]),
         size=size,
         share=percent(size / len(here)),
         confidence=float(clustering.confidence[here].mean()) if size else 0.0,

@@ -71,6 +71,9 @@ class Alternative:
 def headline(clustering: Clustering) -> str:
     """Return the numbers of rows and clusters, and how sure the latter is."""
     numbers = f"{counted(len(clustering), 'row')}, {counted(clustering.n_clusters, 'cluster')}"
+    new = int(clustering.is_new.sum())
+    if new < clustering.n_clusters:
+        numbers += f", {number(new)} of them new"
     if not clustering.k_probabilities:
         return numbers
     low, high = clustering.k_interval()
@@ -130,7 +133,15 @@ def certainty(clustering: Clustering) -> list[str]:
             f"{best.starts} of {starts} candidates {'has' if best.starts == 1 else 'have'} {k}; the next best number, "
             f"{counted(second.clusters, 'cluster')}, fits {how}."
         ]
-    if best.clusters != clustering.n_clusters:
+    if (new := int(clustering.is_new.sum())) < clustering.n_clusters:
+        known = clustering.n_clusters - new
+        sentences.append(
+            f"Rows of {number(known)} known {'category' if known == 1 else 'categories'} were then put together, which "
+            f"leaves {counted(new, 'new cluster')}."
+        )
+    elif clustering.edits or clustering.about.get("updates"):
+        sentences.append(f"They have been edited or updated since: there are {clustering.n_clusters:,} now.")
+    elif best.clusters != clustering.n_clusters:
         left = f"{clustering.n_clusters:,} {'is' if clustering.n_clusters == 1 else 'are'} left"
         sentences.append(f"Of the {k} of the best candidate, {left}: empty and small ones were dissolved.")
     if 1 < clustering.n_clusters == clustering.about.get("max_clusters"):

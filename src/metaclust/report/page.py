@@ -70,10 +70,12 @@ def page(
         rows=len(clustering),
         clusters=clustering.n_clusters,
         unsure=int(clustering.unsure.sum()),
+        outliers=int(clustering.outlier.sum()),
         layout=content.layout,
         categories=clustering.categories is not None,
         projection=projection,
         cut=content.characters_on_map(projection.rows.tolist()),
+        sections=sections(cards),
         cards=cards,
         open_cards=OPEN_CARDS,
         colours=list(zip(light, dark, strict=True)),
@@ -99,6 +101,28 @@ def json_for_html(value: Any) -> str:
     """
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return text.translate({ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"})
+
+
+def sections(cards: Sequence[ClusterCard]) -> list[dict[str, Any]]:
+    """Return the cards of known categories and those of new ones, or all in one section if there are only new ones."""
+    known, new = [card for card in cards if not card.is_new], [card for card in cards if card.is_new]
+    if not known:
+        return [{"id": "all", "title": "Clusters", "note": "", "cards": new}]
+    found = [
+        {
+            "id": "known",
+            "title": f"Known categories ({len(known)})",
+            "note": "Categories that the model was trained on, found again in these rows.",
+            "cards": known,
+        },
+        {
+            "id": "new",
+            "title": f"New ({len(new)})",
+            "note": "Clusters of rows that are of no category the model was trained on.",
+            "cards": new,
+        },
+    ]
+    return [section for section in found if section["cards"]]
 
 
 def chart(clustering: Clustering) -> dict[str, Any] | None:
