@@ -324,11 +324,7 @@ def table(records: list[Record]) -> str:
     lines: list[str] = []
     last = ("", "")
     for (dataset, pile, way), group in groups.items():
-        names = [
-            name
-            for name, value in group[0].items()
-            if isinstance(value, int | float) and name not in ABOUT
-        ]
+        names = [name for name, value in group[0].items() if isinstance(value, int | float) and name not in ABOUT]
         if last != (dataset, pile):
             title = f"{dataset}, {pile} ({len({r['split'] for r in group})} splits, {len(group)} piles)"
             lines += ["", f"| {title} | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]

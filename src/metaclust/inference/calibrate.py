@@ -19,7 +19,7 @@ from scipy.special import softmax
 from metaclust.inference.confidence import cluster_facts, right_rows, row_features
 from metaclust.inference.features import adjusted_rand_indices, describe, evidence_of, merge_probabilities
 from metaclust.inference.initialise import candidate_numbers, ward_labels
-from metaclust.inference.known import Catalogue, Recognised, known_features, rows_of_known
+from metaclust.inference.known import Catalogue, Recognised, known_features, outlier_features, rows_of_known
 from metaclust.inference.numbers import NumberExample, fit_numbers
 from metaclust.inference.pipeline import learned_pipeline
 from metaclust.inference.select import LearnedSelector, probability_of_one, with_single_cluster
@@ -36,7 +36,7 @@ from metaclust.inference.train_selector import (
 from metaclust.mixture.components import Components
 from metaclust.model.clustering_model import ClusteringModel
 from metaclust.model.known import KNOWN_FEATURES, OUTLIER_FEATURES, KnownCategories
-from metaclust.model.selector import FEATURES, TREES, FeatureNetwork, SelectorNetwork, sigmoid
+from metaclust.model.selector import FEATURES, ROW_FEATURES, TREES, FeatureNetwork, SelectorNetwork, sigmoid
 
 FOLDS = 3
 """Parts of the tasks, where all have the same categories."""
@@ -526,8 +526,9 @@ def outlier_rows(pile: Pile, labels: NDArray[np.int64], features: NDArray[np.flo
     part = pile.part
     assert part.catalogue is not None  # noqa: S101 - for mypy
     z = pile.sample.z + pile.sample.mean
-    of_known, _ = known_features(z, labels, part.catalogue, part.model.expected_variance)
-    every = np.column_stack([features, of_known])
+    expected = part.model.expected_variance
+    of_known, _ = known_features(z, labels, part.catalogue, expected)
+    every = outlier_features(z, features[:, : len(ROW_FEATURES)], np.bincount(labels)[labels].astype(float), expected)
     new = ~np.isin(part.y[pile.index], part.catalogued)
     weight = 1.0 if new.all() else MIXED_WEIGHT
     return RowExample(every, (pile.y < 0).astype(np.float64)), RowExample(of_known, new.astype(np.float64), weight)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
 from metaclust.inference.stages import Floats, Labels
-from metaclust.model.known import KNOWN_FEATURES, KnownCategories
+from metaclust.model.known import KNOWN_FEATURES, OUTLIER_FEATURES, KnownCategories
 from metaclust.model.selector import FeatureNetwork, sigmoid
 
 PRIOR_ROWS = 10.0
@@ -26,6 +26,8 @@ MOSTLY = 0.5
 """Where a larger share of a cluster is of known categories, the others of its rows are taken for such, too."""
 NOVEL = 0.5
 """Unless these are of no category of the training with a higher probability."""
+NEIGHBOUR_ROWS = 4000
+"""The most rows among which those nearest to a row are looked for."""
 MOST = 8.0
 """Logarithms are cut off here."""
 
@@ -128,11 +130,12 @@ def nearest_categories(z: NDArray[np.floating], catalogue: Catalogue) -> Nearest
     return Nearest(first, distance, second)
 
 
-def log_ratio(one: Floats, other: Floats | float, tiny: float) -> Floats:
+def log_ratio(one: Floats, other: Floats | np.floating | float, tiny: float) -> Floats:
     """Return the logarithm of a ratio of squared distances, which may be zero or infinite."""
     with np.errstate(invalid="ignore"):
         ratio = (one + tiny) / (other + tiny)
-    return np.clip(np.log(np.nan_to_num(ratio, nan=1.0, posinf=np.exp(MOST))), -MOST, MOST)
+    found: Floats = np.clip(np.log(np.nan_to_num(ratio, nan=1.0, posinf=np.exp(MOST))), -MOST, MOST)
+    return found
 
 
 def known_features(
@@ -194,6 +197,47 @@ def known_features(
     if features.shape[1] != len(KNOWN_FEATURES):
         raise AssertionError(f"{features.shape[1]} features, but {len(KNOWN_FEATURES)} names")
     return features, category
+
+
+def outlier_features(z: NDArray[np.floating], rows: Floats, sizes: Floats, expected: float) -> Floats:
+    """Return (rows, features) in the order of :data:`OUTLIER_FEATURES`.
+
+    ``rows`` are the features of each row in its cluster, ``sizes`` the number of rows of that cluster.
+    """
+    tiny = 1e-9 * expected
+    found = [rows, np.log(sizes)[:, None]]
+    nearest = neighbour_distances(z)
+    found += [log_ratio(nearest, expected, tiny), log_ratio(nearest, np.median(nearest, 0), tiny)]
+    features = np.concatenate(found, 1)
+    if features.shape[1] != len(OUTLIER_FEATURES):
+        raise AssertionError(f"{features.shape[1]} features, but {len(OUTLIER_FEATURES)} names")
+    return features
+
+
+def neighbour_distances(z: NDArray[np.floating], most: int = NEIGHBOUR_ROWS) -> Floats:
+    """Return (rows, 2), the squared distances to the nearest and the fifth nearest other row.
+
+    Of more rows than ``most``, they are among so many of them; of fewer rows than six, the farthest stands for it.
+    """
+    if len(z) == 1:
+        return np.zeros((1, 2))
+    rows = z.astype(np.float64)
+    some = np.arange(len(z))
+    if len(z) > most:
+        some = np.sort(np.random.default_rng(0).choice(len(z), most, replace=False))
+    tree_rows, place = rows[some], np.full(len(z), -1)
+    place[some] = np.arange(len(some))
+    found = np.empty((len(z), 2))
+    block = max(16, BLOCK // len(some))
+    fifth = min(5, len(some) - 1)
+    for start in range(0, len(z), block):
+        part = slice(start, start + block)
+        apart = cdist(rows[part], tree_rows, "sqeuclidean")
+        own = np.flatnonzero(place[part] >= 0)
+        apart[own, place[part][own]] = np.inf
+        apart.partition((0, fifth - 1), 1)
+        found[part] = apart[:, [0, fifth - 1]]
+    return found
 
 
 @dataclass(frozen=True, eq=False)

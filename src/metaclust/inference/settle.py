@@ -17,14 +17,14 @@ from numpy.typing import NDArray
 
 from metaclust.inference.confidence import ClusterFacts, Confidence, row_features
 from metaclust.inference.initialise import nearest
-from metaclust.inference.known import Catalogue, known_features, recognised, rows_of_known
+from metaclust.inference.known import Catalogue, known_features, outlier_features, recognised, rows_of_known
 from metaclust.inference.links import Links, centres_of
 from metaclust.inference.refine import own_variance_factors
 from metaclust.inference.stages import Floats, Labels
 from metaclust.inference.tally import Tally
 from metaclust.mixture.components import Components, Placement
 from metaclust.model.clustering_model import ClusteringModel
-from metaclust.model.selector import FeatureNetwork, sigmoid
+from metaclust.model.selector import ROW_FEATURES, FeatureNetwork, sigmoid
 
 ROUNDS = 5
 """How often at most rows find their cluster again after links have moved some."""
@@ -207,8 +207,9 @@ def stray_and_novel(
     # Clusters without rows have no place among the features.
     labels = np.unique(at.labels, return_inverse=True)[1]
     of_known, _ = known_features(rows, labels, Catalogue.held(known), model.expected_variance)
-    of_cluster = row_features(at, judge.facts, judge.expected, False)
-    stray = sigmoid(known.outliers.outputs(np.column_stack([of_cluster, of_known])))
+    of_rows = row_features(at, judge.facts, judge.expected, False)[:, : len(ROW_FEATURES)]
+    sizes = np.bincount(labels)[labels].astype(np.float64)
+    stray = sigmoid(known.outliers.outputs(outlier_features(rows, of_rows, sizes, judge.expected)))
     # What is of the nearest category is of none less often than that.
     novelty = np.minimum(sigmoid(known.novelty.outputs(of_known)), 1 - sigmoid(known.judge.outputs(of_known)))
     return stray, novelty

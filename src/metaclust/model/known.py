@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from metaclust.model.selector import CONFIDENCE_FEATURES, FeatureNetwork
+from metaclust.model.selector import ROW_FEATURES, FeatureNetwork
 
 KNOWN_FEATURES = (
     "distance over expected",
@@ -27,7 +27,15 @@ KNOWN_FEATURES = (
     "log categories",
 )
 """Of a row, its cluster and the category that it may be of, see :mod:`metaclust.inference.known`."""
-OUTLIER_FEATURES = (*CONFIDENCE_FEATURES, *KNOWN_FEATURES)
+OUTLIER_FEATURES = (
+    *ROW_FEATURES,
+    "log rows of the cluster",
+    "nearest over expected",
+    "fifth nearest over expected",
+    "nearest over that of others",
+    "fifth nearest over that of others",
+)
+"""Of a row in its cluster, and of its distance to the rows that are nearest to it."""
 
 
 class KnownCategories(nn.Module):
@@ -54,4 +62,4 @@ class KnownCategories(nn.Module):
         self.register_buffer("threshold", torch.tensor(0.5))
         self.judge = FeatureNetwork(len(KNOWN_FEATURES), (32,))
         self.novelty = FeatureNetwork(len(KNOWN_FEATURES), (32,))
-        self.outliers = FeatureNetwork(len(OUTLIER_FEATURES), (24,))
+        self.outliers = FeatureNetwork(len(OUTLIER_FEATURES), (16,))
