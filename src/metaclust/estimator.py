@@ -6,7 +6,7 @@ import os
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,12 +14,15 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.metrics import adjusted_rand_score
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from torch import Tensor
 
+from metaclust._util.devices import choose_device
 from metaclust._util.distributed import current
 from metaclust._util.progress import Waiting
 from metaclust._util.targets import check_new_folder
 from metaclust._util.tensors import refusing, versions
 from metaclust.data.inputs import as_rows, is_numeric_matrix
+from metaclust.data.partly import PartLabels, part_labels
 from metaclust.data.preparation.embeddings import EmbeddingPreparation
 from metaclust.data.preparation.prepare import (
     Preparation,
@@ -32,10 +35,11 @@ from metaclust.data.rows import DataError, Rows
 from metaclust.inference.calibrate import CHOICE_TASKS
 from metaclust.inference.cluster import cluster_array, representations, warn_if_all_are_used
 from metaclust.inference.pipeline import Search
-from metaclust.inference.result import Clustering
+from metaclust.inference.result import Clustering, Start
 from metaclust.model.checkpoint import Description, load_model, save_model
 from metaclust.model.clustering_model import ClusteringModel
 from metaclust.model.config import Preset
+from metaclust.training.discovery import PartlyLabelled, discover, discovers
 from metaclust.training.plan import check_applicable, recipe_for
 from metaclust.training.recipe import learn
 from metaclust.training.saved import SavedEstimator
@@ -120,6 +124,11 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         What was decided during training, and why.
     run_ : Run
         How the training went; not kept in files.
+    discovered_ : Clustering
+        The categories of all rows of the training, where many were unlabelled; not kept in files, but by its own
+        ``save``.
+    discovered_categories_ : list of str or None
+        The name of each of these clusters, None for a new category.
 
     Examples
     --------
@@ -193,8 +202,16 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         *,
         folder: str | os.PathLike[str] | None = None,
         resume: bool = False,
+        n_clusters: int | None = None,
     ) -> MetaClusterer:
         """Learn from rows ``X`` of the categories ``y``, which rows of ``read_data`` may bring along.
+
+        Rows whose category is None, NaN, "" or, among whole numbers, -1 are unlabelled. Where at least as many
+        embeddings (or texts, with ``text="embeddings"``) are unlabelled as are labelled, the encoder is trained by
+        itself on all of them (the embedding model, too, with ``encoder="tuned"`` or more ``effort``), and their
+        categories are found, known ones and new ones: ``discovered_`` has the cluster of each row, and its ``assign``
+        that of further rows. ``n_clusters`` is the number of all categories, if it is known. Elsewhere unlabelled rows
+        are left out, which ``decisions_`` says.
 
         Some of the categories are kept from training and choose the weights that cluster them best. With ``folder`` the
         run is kept there, and ``resume=True`` goes on with one that was interrupted.
@@ -202,8 +219,20 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         self.check_settings()
         if folder is not None and current().main:
             check_new_folder(Path(folder))
-        rows = self._rows(X, y, training=True).without_small_categories()
+        part, remarks = part_labels(y), list[str]()
+        rows = self._rows(X, y if part is None else part.filled, training=True)
         check_applicable(self.get_params(), rows)
+        if part is not None and discovers(self.get_params(), rows, part.codes):
+            return self._discover(rows, part, n_clusters, None if folder is None else Path(folder), resume)
+        if n_clusters is not None:
+            raise ValueError(
+                f"n_clusters={n_clusters!r}: it is for embeddings of which many are unlabelled, whose categories are "
+                "found in training; omit it, and give max_clusters to cluster(...)"
+            )
+        if part is not None:
+            remarks = [f"{int((part.codes < 0).sum()):,} unlabelled rows are left out."]
+            rows = rows.take(part.codes >= 0)
+        rows = rows.without_small_categories()
         preparation, rows = fit_preparation(
             rows, scaling=self.scaling, text=self.text, embedding_model=self.embedding_model
         )
@@ -214,12 +243,67 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             self.get_params(), preparation(rows), numbers, shape, folder=folder, resume=resume, texts=texts
         )
         learned = learn(recipe)
-        self.model_, self.run_, self.decisions_ = learned.model, learned.run, learned.decisions
+        self.model_, self.run_, self.decisions_ = learned.model, learned.run, [*remarks, *learned.decisions]
         if learned.tuned is not None and isinstance(preparation, EmbeddingPreparation):
             preparation = preparation.with_weights(learned.tuned)
             self.model_.hold_embedder(learned.tuned.tensors)
         self.preparation_ = preparation
         self.categories_ = names
+        return self
+
+    def _discover(
+        self, rows: Rows, part: PartLabels, n_clusters: int | None, folder: Path | None, resume: bool
+    ) -> MetaClusterer:
+        """Learn from labelled and unlabelled rows, and find the categories of all."""
+        started = time.perf_counter()
+        preparation, rows = fit_preparation(
+            replace(rows, labels=None), scaling=self.scaling, text=self.text, embedding_model=self.embedding_model
+        )
+        tunes = self.encoder == "tuned" or (self.encoder == "auto" and self.effort != "fast")
+        texts = None
+        if tunes and isinstance(preparation, EmbeddingPreparation):
+            texts = preparation.model, [str(text) for text in rows.values]
+        found = discover(
+            PartlyLabelled(
+                cast(Tensor, preparation(rows)),
+                part.codes,
+                int(self.seed),
+                choose_device(self.device),
+                n_clusters,
+                texts,
+                folder=folder,
+                resume=resume,
+                progress=self.progress and current().main,
+            )
+        )
+        self.model_, self.run_, self.decisions_ = found.model, found.run, found.decisions
+        if found.tuned is not None and isinstance(preparation, EmbeddingPreparation):
+            preparation = preparation.with_weights(found.tuned)
+            self.model_.hold_embedder(found.tuned.tensors)
+        self.preparation_, self.categories_ = preparation, part.names
+        self.discovered_categories_ = [None if code < 0 else part.names[code] for code in found.category]
+        self.discovered_ = Clustering(
+            labels=found.labels,
+            confidence=found.components.probabilities(found.z)[np.arange(len(rows)), found.labels],
+            representations=found.z,
+            components=found.components,
+            bound=0.0,
+            starts=(Start(len(found.category), 0.0, None, True),),
+            ids=rows.ids,
+            threshold=self.confidence,
+            about={
+                "data": rows.source,
+                "kind": rows.kind,
+                "rows": len(rows),
+                "trained on": f"{len(part.names)} categories",
+                "chosen by": "self-training",
+                "seed": int(self.seed),
+                "seconds": round(time.perf_counter() - started, 2),
+                "versions": versions(),
+            },
+            rows=rows,
+            model=self,
+        )
         return self
 
     def cluster(self, X: Any, *, max_clusters: int | Literal["auto"] | None = None) -> Clustering:  # noqa: N803
