@@ -23,7 +23,6 @@ from metaclust.experiments.records import Record, read_records
 from metaclust.experiments.tables import table_of
 from metaclust.experiments.trials import EXPERIMENTS
 
-
 __all__ = ["run_discovery", "run_experiment"]
 
 

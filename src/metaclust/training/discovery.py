@@ -72,7 +72,8 @@ class PartlyLabelled:
     """An embedding model that is trained, too, and the texts."""
     settings: SelfTraining | None = None
     """Of the residual encoder; None for :data:`RESIDUAL`."""
-    sentences: SelfTraining = SENTENCES
+    sentences: SelfTraining | None = None
+    """Of the sentence encoder; None for :data:`SENTENCES`."""
     folder: Path | None = None
     resume: bool = False
     progress: bool = False
@@ -147,12 +148,20 @@ def train_sentences(rows: PartlyLabelled, x: Tensor) -> tuple[TunedWeights, Tens
     upper = UpperLayers(load_sentence_transformer(folder, rows.device), texts, rows.device, rows.progress)
     keep = None if rows.folder is None else rows.folder / "sentences"
     z = SelfTrainer(
-        upper, rows.known, len, rows.seed, rows.sentences, keep, rows.resume, progress=rows.progress, start=x.numpy()
+        upper,
+        rows.known,
+        len,
+        rows.seed,
+        rows.sentences or SENTENCES,
+        keep,
+        rows.resume,
+        progress=rows.progress,
+        start=x.numpy(),
     ).learn_neighbours()
     return (
         TunedWeights(upper.changed()),
         torch.from_numpy(z),
-        f"{len(upper.layers)} layers of the sentence encoder and ",
+        f"{len(upper.layers)} layer{'s' if len(upper.layers) > 1 else ''} of the sentence encoder and ",
     )
 
 
