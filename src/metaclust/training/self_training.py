@@ -68,7 +68,7 @@ class SelfTraining:
     """The learning rates of prototypes, in the same order."""
     last_rates: tuple[float, float] = (0.3, 0.1)
     """What the learning rate falls to, as a share, in the same order."""
-    restarts: int = 5
+    restarts: int = 10
     """Starts of k-means in the first round; later rounds go on from the centroids of the last."""
 
     @property
