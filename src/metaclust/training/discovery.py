@@ -34,10 +34,12 @@ COLUMNS = 128
 """The most principal components of representations."""
 COUNTED_ROWS, SAMPLES = 3000, 4
 """The most rows of a sample by which the number of categories is estimated, and how many samples are drawn."""
-NUMBERS, MOST_TIMES = 60, 12
+NUMBERS, MOST_TIMES = 80, 6
 """How many numbers are compared, and how many times as many as known there may be, and 50 more."""
 FEWEST = 100
 """Of fewer rows no categories are found."""
+NEARLY = 0.98
+"""What is as large a share of the largest agreement is nearly as good."""
 NEAR_PEAK = 0.95
 """The share of the largest agreement that values around it must have."""
 SENTENCES = SelfTraining(rounds=0)
@@ -227,8 +229,10 @@ def residual_model(x: Tensor, seed: int, device: torch.device) -> ClusteringMode
 def number_of_categories(z: Floats, known: Labels, seed: int) -> int:
     """Estimate the number of categories of all rows: that with which Ward's method finds the known ones best.
 
-    Labels are not shown to it. With too few clusters known categories share one, with too many they are divided. The
-    mean of the accuracy and the ARI of labelled rows, over some samples, is taken as a parabola around its peak.
+    Labels are not shown to it. With too few clusters known categories share one, with too many they are divided. Of how
+    well they are found the mean of accuracy and ARI over some samples is taken. Where most categories are known, the
+    number at its peak is near the true one. Where few are, two of them seldom share a cluster, and fewer clusters do as
+    well; so the largest number that does nearly as well counts the more, the fewer are known.
     """
     fewest, most = max(2, int(known.max()) + 1), max(3, len(z) // 4)
     numbers = np.unique(
@@ -247,7 +251,20 @@ def number_of_categories(z: Floats, known: Labels, seed: int) -> int:
         for place, found in enumerate(cut_tree(tree, numbers[numbers <= len(rows)]).T):
             scores = label_scores(names, found[own])
             agreed[place] += (scores["acc"] + scores["ari"]) / 2 / samples
-    return max(fewest, peak(numbers, agreed))
+    best = peak(numbers, agreed)
+    unknown = float(np.clip(2 * (1 - fewest / best), 0, 1))
+    between = (1 - unknown) * np.log(best) + unknown * np.log(last_good(numbers, agreed))
+    return max(fewest, round(float(np.exp(between))))
+
+
+def last_good(numbers: Labels, agreed: NDArray[np.float64]) -> int:
+    """Return the largest number whose value, smoothed, is nearly the largest.
+
+    >>> last_good(np.arange(1, 9), np.array([0.2, 0.6, 0.79, 0.8, 0.8, 0.8, 0.5, 0.2]))
+    5
+    """
+    smooth = np.convolve(np.pad(agreed, 1, mode="edge"), [0.25, 0.5, 0.25], "valid")
+    return int(numbers[np.flatnonzero(smooth >= NEARLY * smooth.max())[-1]])
 
 
 def peak(numbers: Labels, agreed: NDArray[np.float64]) -> int:
