@@ -338,12 +338,18 @@ def experiment(
         check_new_folder(folder)
     if name == "discovery":
         refuse({"threads": threads}, "does not apply to discovery: omit it")
-        names = None if methods is None else [word.strip() for word in methods.split(";")]
         chosen = range(10 if seeds is None else seeds)
         ratio = 0.75 if known is None else known
         show(
             run_discovery(
-                dataset, known=ratio, seeds=chosen, out=out, runs=runs, root=root, methods=names, progress=not quiet
+                dataset,
+                known=ratio,
+                seeds=chosen,
+                out=out,
+                runs=runs,
+                root=root,
+                methods=comma_separated(methods),
+                progress=not quiet,
             ),
             as_json,
         )

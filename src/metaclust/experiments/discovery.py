@@ -218,20 +218,20 @@ Method = Callable[[Trial], Answer]
 METHODS: dict[str, Method] = {
     "encoder": lambda trial: trial.self_trained("balanced", told=False),
     "residual": lambda trial: trial.self_trained("fast", told=False),
-    "encoder, told": lambda trial: trial.self_trained("balanced", told=True),
-    "residual, told": lambda trial: trial.self_trained("fast", told=True),
-    "kmeans, told": Trial.kmeans,
-    "whitened, told": Trial.whitened,
-    "nearest, told": Trial.nearest,
+    "encoder-told": lambda trial: trial.self_trained("balanced", told=True),
+    "residual-told": lambda trial: trial.self_trained("fast", told=True),
+    "kmeans-told": Trial.kmeans,
+    "whitened-told": Trial.whitened,
+    "nearest-told": Trial.nearest,
 }
 TITLES = {
     "encoder": "**metaclust, sentence encoder trained by itself**",
     "residual": "metaclust, residual encoder trained by itself",
-    "encoder, told": "metaclust, sentence encoder, told K",
-    "residual, told": "metaclust, residual encoder, told K",
-    "kmeans, told": "KMeans on the embeddings of the test rows, told K",
-    "whitened, told": "KMeans seeded by known labels, whitened embeddings, told K",
-    "nearest, told": "nearest known label, KMeans of the rest, told K",
+    "encoder-told": "metaclust, sentence encoder, told K",
+    "residual-told": "metaclust, residual encoder, told K",
+    "kmeans-told": "KMeans on the embeddings of the test rows, told K",
+    "whitened-told": "KMeans seeded by known labels, whitened embeddings, told K",
+    "nearest-told": "nearest known label, KMeans of the rest, told K",
 }
 
 
@@ -305,9 +305,10 @@ def table(records: Sequence[Record]) -> str:
             nmi, ari, acc, found, seconds = (
                 np.mean([one[key] for one in group]) for key in ("nmi", "ari", "acc", "clusters", "cpu_seconds")
             )
-            error = np.std([one["ari"] for one in group], ddof=1) / len(group) ** 0.5 if len(group) > 1 else np.nan
+            error = np.std([one["ari"] for one in group], ddof=1) / len(group) ** 0.5 if len(group) > 1 else None
+            spread = "" if error is None else f"{error:.1f}"
             lines.append(
-                f"| {name} | {TITLES[method]} | {len(group)} | {nmi:.1f} | {ari:.1f} | {error:.1f} | {acc:.1f} | "
+                f"| {name} | {TITLES[method]} | {len(group)} | {nmi:.1f} | {ari:.1f} | {spread} | {acc:.1f} | "
                 f"{found:.1f} | {group[0]['labels']} | {seconds:.0f} |"
             )
         if (dataset, ratio) in PUBLISHED:
