@@ -6,7 +6,7 @@ import os
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,9 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.metrics import adjusted_rand_score
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from torch import Tensor
 
+from metaclust._util.devices import choose_device
 from metaclust._util.distributed import current
 from metaclust._util.progress import Waiting
 from metaclust._util.targets import check_new_folder
@@ -32,16 +34,18 @@ from metaclust.data.preparation.tuned import TunedWeights
 from metaclust.data.rows import DataError, Rows
 from metaclust.inference.calibrate import CHOICE_TASKS
 from metaclust.inference.cluster import cluster_array, representations, warn_if_all_are_used
-from metaclust.inference.edits import given_by
+from metaclust.inference.edits import Given, given_by
 from metaclust.inference.links import Links
 from metaclust.inference.numbers import shifted
 from metaclust.inference.owned import fixed
 from metaclust.inference.pipeline import Search
-from metaclust.inference.result import Clustering
-from metaclust.inference.settle import Known
+from metaclust.inference.result import Clustering, Start
+from metaclust.inference.settle import Known, with_new_names
+from metaclust.inference.tally import Tally
 from metaclust.model.checkpoint import Description, load_model, save_model
 from metaclust.model.clustering_model import ClusteringModel
 from metaclust.model.config import Preset
+from metaclust.training.discovery import PartlyLabelled, discover, discovers
 from metaclust.training.plan import check_applicable, recipe_for
 from metaclust.training.recipe import learn
 from metaclust.training.saved import SavedEstimator
@@ -126,6 +130,11 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         What was decided during training, and why.
     run_ : Run
         How the training went; not kept in files.
+    discovered_ : Clustering
+        The categories of all rows of the training, where many were unlabelled; not kept in files, but by its own
+        ``save``.
+    discovered_categories_ : list of str or None
+        The name of each of these clusters, None for a new category.
 
     Examples
     --------
@@ -199,11 +208,16 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         *,
         folder: str | os.PathLike[str] | None = None,
         resume: bool = False,
+        n_clusters: int | None = None,
     ) -> MetaClusterer:
         """Learn from rows ``X`` of the categories ``y``, which rows of ``read_data`` may bring along.
 
-        Rows whose category is None, NaN, "" or, among whole numbers, -1 are unlabelled: they are left out, and
-        ``decisions_`` says how many.
+        Rows whose category is None, NaN, "" or, among whole numbers, -1 are unlabelled. Where at least as many
+        embeddings (or texts, with ``text="embeddings"``) are unlabelled as are labelled, the encoder is trained by
+        itself on all of them (the embedding model, too, with ``encoder="tuned"`` or more ``effort``), and their
+        categories are found, known ones and new ones: ``discovered_`` has the cluster of each row, and its ``assign``
+        that of further rows. ``n_clusters`` is the number of all categories, if it is known. Elsewhere unlabelled rows
+        are left out, which ``decisions_`` says.
 
         Some of the categories are kept from training and choose the weights that cluster them best. With ``folder`` the
         run is kept there, and ``resume=True`` goes on with one that was interrupted.
@@ -211,9 +225,18 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         self.check_settings()
         if folder is not None and current().main:
             check_new_folder(Path(folder))
-        rows, remarks = labelled_rows(self._rows(X, y, training=True))
-        rows = rows.without_small_categories()
+        rows = self._rows(X, y, training=True)
         check_applicable(self.get_params(), rows)
+        codes, names = (None, []) if rows.partial is None else read_labels(rows.partial, len(rows))
+        if codes is not None and discovers(self.get_params(), rows, codes):
+            return self._discover(rows, codes, names, n_clusters, None if folder is None else Path(folder), resume)
+        if n_clusters is not None:
+            raise ValueError(
+                f"n_clusters={n_clusters!r}: it is for embeddings of which many are unlabelled, whose categories are "
+                "found in training; omit it, and give max_clusters to cluster(...)"
+            )
+        rows, remarks = labelled_rows(rows)
+        rows = rows.without_small_categories()
         preparation, rows = fit_preparation(
             rows, scaling=self.scaling, text=self.text, embedding_model=self.embedding_model
         )
@@ -230,6 +253,76 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             self.model_.hold_embedder(learned.tuned.tensors)
         self.preparation_ = preparation
         self.categories_ = names
+        return self
+
+    def _discover(
+        self,
+        rows: Rows,
+        codes: NDArray[np.int64],
+        names: list[str],
+        n_clusters: int | None,
+        folder: Path | None,
+        resume: bool,
+    ) -> MetaClusterer:
+        """Learn from labelled and unlabelled rows, and find the categories of all."""
+        started = time.perf_counter()
+        preparation, rows = fit_preparation(
+            replace(rows, labels=None, partial=None),
+            scaling=self.scaling,
+            text=self.text,
+            embedding_model=self.embedding_model,
+        )
+        tunes = self.encoder == "tuned" or (self.encoder == "auto" and self.effort != "fast")
+        texts = None
+        if tunes and isinstance(preparation, EmbeddingPreparation):
+            texts = preparation.model, [str(text) for text in rows.values]
+        found = discover(
+            PartlyLabelled(
+                cast(Tensor, preparation(rows)),
+                codes,
+                int(self.seed),
+                choose_device(self.device),
+                n_clusters,
+                texts,
+                folder=folder,
+                resume=resume,
+                progress=self.progress and current().main,
+            )
+        )
+        self.model_, self.run_, self.decisions_ = found.model, found.run, found.decisions
+        if found.tuned is not None and isinstance(preparation, EmbeddingPreparation):
+            preparation = preparation.with_weights(found.tuned)
+            self.model_.hold_embedder(found.tuned.tensors)
+        self.preparation_, self.categories_ = preparation, names
+        self.discovered_categories_ = [None if code < 0 else names[code] for code in found.category]
+        origin = found.z.mean(0, dtype=np.float64)
+        self.discovered_ = Clustering(
+            labels=found.labels,
+            confidence=found.components.probabilities(found.z)[np.arange(len(rows)), found.labels],
+            representations=found.z,
+            components=found.components,
+            bound=0.0,
+            starts=(Start(len(found.category), 0.0, None, True),),
+            ids=rows.ids,
+            threshold=self.confidence,
+            names=with_new_names(self.discovered_categories_),
+            is_new=found.category < 0,
+            novelty=(found.category < 0)[found.labels].astype(np.float64),
+            tally=Tally.of(found.model, found.z, found.labels, len(found.category), origin, 1.0),
+            given=replace(Given.none(len(rows)), fixed=codes >= 0),
+            about={
+                "data": rows.source,
+                "kind": rows.kind,
+                "rows": len(rows),
+                "trained on": f"{len(names)} categories",
+                "chosen by": "self-training",
+                "seed": int(self.seed),
+                "seconds": round(time.perf_counter() - started, 2),
+                "versions": versions(),
+            },
+            rows=rows,
+            model=self,
+        )
         return self
 
     def cluster(

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -24,8 +25,9 @@ from metaclust.data.rows import DataError
 from metaclust.inference.calibrate import Unseen
 from metaclust.model.clustering_model import ClusteringModel
 from metaclust.model.config import ModelConfig
-from metaclust.training import loop, recipe, tuning
+from metaclust.training import discovery, loop, recipe, tuning
 from metaclust.training.tuning import CannotTuneError, SentenceEncoder, Tuner, token_rows
+from metaclust.training.upper_layers import UpperLayers
 
 CPU = torch.device("cpu")
 TOPICS = {
@@ -337,3 +339,37 @@ def test_settings_that_do_not_go_together_are_errors(corpus):
         MetaClusterer(encoder="tuned", progress=False).fit(*corpus)
     with pytest.raises(ValueError, match="effort='huge'"):
         MetaClusterer().set_params(effort="huge").fit(*corpus)
+
+
+def test_the_upper_layers_give_the_vectors_of_the_whole_model(folder, corpus):
+    transformer = load_sentence_transformer(folder, CPU)
+    upper = UpperLayers(transformer, corpus[0], CPU).eval()
+    expected = torch.from_numpy(transformer.encode(corpus[0], show_progress_bar=False))
+    index = torch.randperm(len(corpus[0]), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        torch.testing.assert_close(upper(index), expected[index], atol=0.02, rtol=0.02)
+    assert len(upper.layers) == 1
+    names = set(upper.changed())
+    assert names
+    assert all("encoder.layer.1." in name for name in names)
+    assert names <= set(transformer.state_dict())
+
+
+def test_texts_of_which_few_are_labelled_train_the_upper_layers(folder, corpus, tmp_path, monkeypatch):
+    texts = [text for topic in TOPICS for text in texts_of(topic, 30, 1)]
+    truth = [topic for topic in TOPICS for _ in range(30)]
+    known = list(TOPICS)[:5]
+    labels = [topic if topic in known and row % 5 == 0 else None for row, topic in enumerate(truth)]
+    # Of so small a model, what is rounded in bfloat16 would be far from what is not.
+    for module in ("metaclust._util.devices", "metaclust.training.upper_layers"):
+        monkeypatch.setattr(f"{module}.fast_bfloat16", lambda _: False)
+    monkeypatch.setattr(discovery, "SENTENCES", replace(discovery.SENTENCES, warm_steps=4))
+    model = clusterer(folder, effort="balanced").fit(texts, labels, folder=tmp_path / "run")
+    assert model.model_.embedder is not None
+    assert model.decisions_[0].startswith("1 layer of the sentence encoder and a residual encoder learned from 30 ")
+    assert len(model.discovered_) == len(texts)
+    again = clusterer(folder, effort="balanced").fit(texts, labels, folder=tmp_path / "run", resume=True)
+    np.testing.assert_array_equal(again.discovered_.representations, model.discovered_.representations)
+    model.save(tmp_path / "model.safetensors")
+    loaded = MetaClusterer.load(tmp_path / "model.safetensors", device="cpu")
+    np.testing.assert_allclose(loaded.transform(texts), model.discovered_.representations, atol=1e-3)

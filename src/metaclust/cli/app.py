@@ -387,7 +387,10 @@ def demo(
 @app.command(epilog=example("metaclust experiment table1 --dataset omniglot --splits 3 --workers 2"))
 def experiment(
     name: Annotated[
-        str, typer.Argument(help="table1, ablation, vb-steps-train, vb-steps-test, categories, time, worth or tsne.")
+        str,
+        typer.Argument(
+            help="table1, ablation, vb-steps-train, vb-steps-test, categories, time, worth, tsne or discovery."
+        ),
     ],
     dataset: Annotated[str, typer.Option(help="Data set, see `metaclust data list`.")] = "omniglot",
     splits: Annotated[int, typer.Option(help="Number of random splits of the categories.")] = 10,
@@ -395,6 +398,8 @@ def experiment(
         str, typer.Option(help="Training budget: quick (minutes), short, standard (hours) or paper (days).")
     ] = "standard",
     methods: Annotated[str | None, unset("Comma-separated method names; by default all.")] = None,
+    known: Annotated[float | None, unset("Share of the labels that are known, for discovery: 0.25, 0.5, 0.75.")] = None,
+    seeds: Annotated[int | None, unset("Number of random divisions, for discovery; by default 10.")] = None,
     out: Annotated[Path, typer.Option(help="Folder of results, tables and figures.")] = Path("results"),
     runs: Annotated[Path, typer.Option(help="Folder of trained models, shared by experiments.")] = Path("runs"),
     root: Root = None,
@@ -409,7 +414,7 @@ def experiment(
     Existing results are kept, so that an interrupted experiment continues where it stopped.
     """
     from metaclust._util.targets import check_new_folder
-    from metaclust.experiments.command import run_experiment
+    from metaclust.experiments.command import run_discovery, run_experiment
 
     if workers > 1:
         refuse({"threads": threads}, "applies to a single process: omit it, or --workers")
@@ -419,6 +424,25 @@ def experiment(
         )
     for folder in (out, runs):
         check_new_folder(folder)
+    if name == "discovery":
+        refuse({"threads": threads}, "does not apply to discovery: omit it")
+        chosen = range(10 if seeds is None else seeds)
+        ratio = 0.75 if known is None else known
+        show(
+            run_discovery(
+                dataset,
+                known=ratio,
+                seeds=chosen,
+                out=out,
+                runs=runs,
+                root=root,
+                methods=comma_separated(methods),
+                progress=not quiet,
+            ),
+            as_json,
+        )
+        return
+    refuse({"known": known, "seeds": seeds}, "is for discovery: omit it")
     facts = run_experiment(
         name,
         dataset,

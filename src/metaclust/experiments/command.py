@@ -13,6 +13,7 @@ from rich.console import Console
 from metaclust._util.files import write_text
 from metaclust._util.progress import Bar
 from metaclust.experiments.budgets import BUDGETS, Budget
+from metaclust.experiments.discovery import run_discovery
 from metaclust.experiments.figures import figure_of, new_figure, save
 from metaclust.experiments.grid import missing_trials, run_grid
 from metaclust.experiments.lab import Lab
@@ -21,6 +22,8 @@ from metaclust.experiments.problems import PROTOCOLS
 from metaclust.experiments.records import Record, read_records
 from metaclust.experiments.tables import table_of
 from metaclust.experiments.trials import EXPERIMENTS
+
+__all__ = ["run_discovery", "run_experiment"]
 
 
 def run_experiment(
