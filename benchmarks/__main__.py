@@ -20,6 +20,7 @@ from benchmarks import (
     soft_ari,
     tables,
     training_step,
+    update,
     vb_step,
 )
 from benchmarks.report import Row, machine, markdown, write
@@ -36,6 +37,7 @@ MEASURED = {
     "busy": busy.rows,
     "predict": predict.rows,
     "default_fit": default_fit.rows,
+    "update": update.rows,
 }
 PRINTED: dict[str, Callable[[], None]] = {"tables": tables.main, "images": images.main}
 

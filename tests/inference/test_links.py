@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metaclust.data.rows import DataError
-from metaclust.inference.links import MOST_PAIRS, PER_PAIR, Links, pairs_from
+from metaclust.inference.links import EXCEPTION, MOST_ODDS, Links, pairs_from
 from metaclust.inference.trees import merge_trees
 
 ROWS = 14
@@ -94,16 +94,38 @@ def test_the_lowest_merge_of_two_rows_is_the_first_that_has_both(rows):
 
 def test_pairs_change_the_odds_of_the_merges_that_bring_them_together():
     (tree,) = merge_trees(some_rows(1), ("ward",))
-    one = tree.lowest_merges(np.array([0]), np.array([1]))[0]
+    merge = tree.lowest_merges(np.array([0]), np.array([1]))[0]
+    others = np.arange(ROWS - 1) != merge
     together = Links.of(ROWS, must=np.array([[0, 1]])).log_odds(tree)
     apart = Links.of(ROWS, cannot=np.array([[0, 1]])).log_odds(tree)
-    expected = np.zeros(ROWS - 1)
-    expected[one] = PER_PAIR
-    np.testing.assert_array_equal(together, expected)
-    np.testing.assert_array_equal(apart, -expected)
-    every = Links.of(ROWS, np.zeros(ROWS, np.int64), ["a"]).log_odds(tree)
-    assert every.max() <= PER_PAIR * MOST_PAIRS
-    assert (every >= 0).all()
+    assert apart[merge] < 0 < together[merge]
+    assert not together[others].any()
+    assert not apart[others].any()
+
+
+@given(st.integers(0, 999))
+def test_odds_are_those_of_counting_pairs_on_either_side(seed):
+    codes = np.random.default_rng(seed).integers(-1, 3, size=ROWS)
+    links = Links.of(ROWS, codes, list("abc"))
+    (tree,) = merge_trees(some_rows(seed), ("average",))
+    members = [{row} for row in range(ROWS)]
+    found = np.zeros(ROWS - 1) if links is None else links.log_odds(tree)
+    for merge, (one, two) in enumerate(zip(tree.first, tree.second, strict=True)):
+        members.append(members[one] | members[two])
+        if links is None:
+            continue
+        sides = sorted((members[one], members[two]), key=len)
+        if len(sides[0]) == len(sides[1]):
+            sides = [members[one], members[two]]
+        crossing = [
+            sum((a in sides[0]) != (b in sides[0]) and {a, b} <= members[-1] for a, b in each)
+            for each in (links.together_pairs.tolist(), links.apart_pairs.tolist())
+        ]
+        inside = sum({a, b} <= sides[0] for a, b in links.together_pairs.tolist())
+        share = min(max(len(sides[1]) / len(members[-1]), EXCEPTION), 1 - EXCEPTION)
+        odds = crossing[0] * np.log(share / EXCEPTION) + crossing[1] * np.log(EXCEPTION / (1 - EXCEPTION))
+        odds += inside * np.log((1 - share) / (1 - EXCEPTION)) if any(crossing) else 0
+        assert found[merge] == pytest.approx(min(max(odds, -MOST_ODDS), MOST_ODDS), abs=1e-9)
 
 
 def test_links_of_a_sample_are_found_by_the_values_of_its_rows():

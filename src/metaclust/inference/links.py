@@ -22,8 +22,8 @@ from metaclust.data.rows import DataError, shown
 from metaclust.inference.stages import Floats, Labels, in_order
 from metaclust.inference.trees import MergeTree
 
-PER_PAIR, MOST_PAIRS = 2.5, 3
-"""What a linked pair on the two sides of a merge adds to its log odds, and how many such pairs count."""
+EXCEPTION, MOST_ODDS = 0.1, 8.0
+"""How often a pair of rows is not as most of their clusters are, and the most that links add to log odds."""
 MOST_LABEL_PAIRS = 50_000
 """Of the pairs that labels set apart, so many are looked up in a tree."""
 FAR = 0.5
@@ -214,15 +214,33 @@ class Links:
         return new
 
     def log_odds(self, tree: MergeTree) -> Floats:
-        """Return what the links add to the log odds that each merge of a tree is within a category."""
-        total = np.zeros(len(tree) - 1)
-        if not len(total):
-            return total
-        for pairs, sign in ((self.together_pairs, 1.0), (self.apart_pairs, -1.0)):
-            if len(pairs):
-                merge = tree.lowest_merges(pairs[:, 0], pairs[:, 1])
-                total += sign * PER_PAIR * np.minimum(np.bincount(merge, minlength=len(total)), MOST_PAIRS)
-        return total
+        """Return what the links add to the log odds that each merge of a tree is within a category.
+
+        Of a merge within a category, pairs that belong together are as often on both sides as chance would have it, and
+        hardly any pair is apart. Of one between categories it is the other way round, but for single rows.
+        """
+        together, apart = (self._pairs_of_merges(tree, pairs) for pairs in (self.together_pairs, self.apart_pairs))
+        rows = len(tree)
+        # Pairs that belong together within each node.
+        within = np.zeros(2 * rows - 1)
+        for merge, (one, two) in enumerate(zip(tree.first.tolist(), tree.second.tolist(), strict=True)):
+            within[rows + merge] = within[one] + within[two] + together[merge]
+        ones, twos = tree.size[tree.first], tree.size[tree.second]
+        small = np.where(ones <= twos, tree.first, tree.second)
+        across = np.clip(np.maximum(ones, twos) / (ones + twos), EXCEPTION, 1 - EXCEPTION)
+        pair = np.log(1 - EXCEPTION) - np.log(EXCEPTION)
+        odds = together * (np.log(across) - np.log(EXCEPTION)) - apart * pair
+        odds += within[small] * (np.log(1 - across) - np.log(1 - EXCEPTION)) * ((together > 0) | (apart > 0))
+        found: Floats = np.clip(odds, -MOST_ODDS, MOST_ODDS)
+        return found
+
+    @staticmethod
+    def _pairs_of_merges(tree: MergeTree, pairs: Labels) -> Floats:
+        """Return how many of some pairs of rows each merge brings together."""
+        count = len(tree) - 1
+        if not count or not len(pairs):
+            return np.zeros(count)
+        return np.bincount(tree.lowest_merges(pairs[:, 0], pairs[:, 1]), minlength=count).astype(np.float64)
 
     @cached_property
     def together_pairs(self) -> Labels:
