@@ -119,11 +119,11 @@ def test_odds_are_those_of_counting_pairs_on_either_side(seed):
             sides = [members[one], members[two]]
         crossing = [
             sum((a in sides[0]) != (b in sides[0]) and {a, b} <= members[-1] for a, b in each)
-            for each in (links.together_pairs.tolist(), links.apart_pairs.tolist())
+            for each in (links.together_pairs.tolist(), links.label_pairs.tolist())
         ]
         inside = sum({a, b} <= sides[0] for a, b in links.together_pairs.tolist())
         share = min(max(len(sides[1]) / len(members[-1]), EXCEPTION), 1 - EXCEPTION)
-        odds = crossing[0] * np.log(share / EXCEPTION) + crossing[1] * np.log(EXCEPTION / (1 - EXCEPTION))
+        odds = crossing[0] * np.log(share / EXCEPTION) + crossing[1] ** 0.5 * np.log(EXCEPTION / (1 - EXCEPTION))
         odds += inside * np.log((1 - share) / (1 - EXCEPTION)) if any(crossing) else 0
         assert found[merge] == pytest.approx(min(max(odds, -MOST_ODDS), MOST_ODDS), abs=1e-9)
 

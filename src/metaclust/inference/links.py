@@ -219,7 +219,10 @@ class Links:
         Of a merge within a category, pairs that belong together are as often on both sides as chance would have it, and
         hardly any pair is apart. Of one between categories it is the other way round, but for single rows.
         """
-        together, apart = (self._pairs_of_merges(tree, pairs) for pairs in (self.together_pairs, self.apart_pairs))
+        pairs = (self.together_pairs, self.apart_pairs, self.label_pairs)
+        together, apart, by_label = (self._pairs_of_merges(tree, each) for each in pairs)
+        # Of a few labels there are many pairs, which are not independent.
+        apart += np.sqrt(by_label)
         rows = len(tree)
         # Pairs that belong together within each node.
         within = np.zeros(2 * rows - 1)
@@ -256,12 +259,16 @@ class Links:
 
     @cached_property
     def apart_pairs(self) -> Labels:
-        """Pairs of rows that must be apart; of the many that labels set apart, some."""
+        """Pairs of rows that must be apart, one of each pair of groups, but for those of different labels."""
         first = np.full(len(self.label), -1)
         rows = np.flatnonzero(self.group >= 0)[::-1]
         first[self.group[rows]] = rows
         pairs = first[self.apart]
-        pairs = pairs[(pairs >= 0).all(1)]
+        return pairs[(pairs >= 0).all(1)]
+
+    @cached_property
+    def label_pairs(self) -> Labels:
+        """Pairs of rows of different labels; of very many, some."""
         labelled = np.flatnonzero(self.codes >= 0)
         count = len(labelled)
         if count * (count - 1) // 2 <= MOST_LABEL_PAIRS:
@@ -270,7 +277,7 @@ class Links:
             one, two = np.random.default_rng(0).integers(count, size=(2, MOST_LABEL_PAIRS))
         one, two = labelled[one], labelled[two]
         apart = self.codes[one] != self.codes[two]
-        return np.concatenate([pairs, np.column_stack([one[apart], two[apart]])])
+        return np.column_stack([one[apart], two[apart]])
 
 
 def centres_of(z: Floats, labels: Labels, clusters: int) -> Floats:
