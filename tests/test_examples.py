@@ -13,7 +13,7 @@ from metaclust.cli.app import app
 from metaclust.training import recipe, tuning
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ["README.md", "docs/training.md", "docs/scaling.md", "docs/data.md", "docs/security.md"]
+PAGES = ["README.md", "docs/training.md", "docs/scaling.md", "docs/data.md", "docs/security.md", "docs/living.md"]
 NOT_RUN = {"docs/scaling.md": ["needs a Dask cluster"], "docs/security.md": ["needs a Dask cluster"]}
 """By page, why blocks are not run: each says so in a comment before it."""
 
@@ -83,8 +83,8 @@ def prepare(monkeypatch, folder, source, cache):
     monkeypatch.setenv("METACLUST_CACHE", str(cache))
 
 
-def run(page, code):
-    exec(compile(code, page, "exec"), {"__name__": "__main__"})  # noqa: S102
+def run(page, code, names=None):
+    exec(compile(code, page, "exec"), {"__name__": "__main__"} if names is None else names)  # noqa: S102
 
 
 @pytest.mark.filterwarnings("default::metaclust.DataWarning")
@@ -110,9 +110,11 @@ def test_blocks_of_the_readme_run_alone(code, tmp_path, cache, monkeypatch, caps
 @pytest.mark.parametrize("page", PAGES[1:])
 def test_blocks_of_a_page_run_in_order(page, tmp_path, cache, monkeypatch):
     prepare(monkeypatch, tmp_path, "", cache)
+    # The blocks of this page go on from each other.
+    names = {"__name__": "__main__"} if page == "docs/living.md" else None
     for block in python_blocks(page):
         if block.reason is None:
-            run(page, block.code)
+            run(page, block.code, names)
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -63,6 +63,11 @@ def test_known_categories_are_counted_or_ignored(model: Path, tmp_path: Path) ->
     assert facts["rows of new categories"] < 48
     ignored = json.loads(run("cluster", model, tmp_path / "pile.csv", "--known", "ignore", "--json", "-q").out)
     assert "known categories" not in ignored
+
+
+@pytest.mark.usefixtures("_without_type_checks")
+def test_another_word_for_what_is_known_is_refused(model: Path, tmp_path: Path) -> None:
+    write_rows(tmp_path / "pile.csv", [3, 4], 5, 2)
     refused = run("cluster", model, tmp_path / "pile.csv", "--known", "maybe", "-q")
     assert refused.code != 0
     assert "known='maybe': it must be 'auto', 'use' or 'ignore'" in refused.err
