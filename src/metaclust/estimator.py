@@ -390,6 +390,7 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
                 "kind": rows.kind,
                 "rows": len(rows),
                 "trained on": f"{len(self.categories_)} categories",
+                "known": known,
                 "max_clusters": "auto" if limit is None else limit,
                 "min_cluster_size": int(self.min_cluster_size),
                 "restarts": search.restarts,
@@ -412,7 +413,9 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
                 "known='use': this model has not learned to recognise the categories of its training; pass 'auto' or "
                 "'ignore', or train it on more categories, with choose='auto'"
             )
-        found = Known.of(self.model_, self.categories_, known != "ignore")
+        # What recognises them was learned for clusters that the learned selector takes.
+        use = known == "use" or (known == "auto" and self.choose != "bound")
+        found = Known.of(self.model_, self.categories_, use)
         return replace(found, threshold=0.5) if known == "use" else found
 
     def search(self, max_clusters: int | Literal["auto"] | None = None) -> Search:

@@ -175,9 +175,10 @@ def test_no_name_is_there_twice_and_nothing_is_lost(names: list[str]) -> None:
     frame = pl.DataFrame({name: [f"{name} {i}" for i in range(4)] for name in names})
     found = clustering_of(text_rows(InputTable(frame)))
     result = found.to_frame()
-    assert result.columns[:4] == ["id", *RESULT]
-    assert [result.to_series(4 + i).to_list() for i in range(len(names))] == [frame[name].to_list() for name in names]
-    for name, shown in zip(names, result.columns[4:], strict=True):
+    own = 1 + len(RESULT)
+    assert result.columns[:own] == ["id", *RESULT]
+    assert [result.to_series(own + i).to_list() for i in range(len(names))] == [frame[name].to_list() for name in names]
+    for name, shown in zip(names, result.columns[own:], strict=True):
         assert shown == name or (name in ("id", *RESULT) and shown.startswith(f"{name}_input"))
 
 

@@ -126,7 +126,7 @@ BROKEN = {
     "another program's": (foreign, "not one of metaclust's"),
     "another program's header": (foreign_header, "not one of metaclust's"),
     "run": (run_file, "is a run file, not a model file"),
-    "future format": (lambda path: with_header(path, format=99), "has format 99, this version reads 1, 2, 3: update"),
+    "future format": (lambda path: with_header(path, format=99), "has format 99, this version reads 1, 2, 3, 4: up"),
     "future setting": (lambda path: with_header(path, config={"input_shape": [4], "colour": 1}), "colour.*newer"),
     "wrong setting": (lambda path: with_header(path, config={"input_shape": [4], "alpha": -1.0}), "alpha=-1.0"),
     "other sizes": (lambda path: with_header(path, config={"input_shape": [5]}), "can read.*size mismatch"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import Any, Literal
 
 import numpy as np
@@ -194,7 +195,9 @@ def applied(state: State, edit: Edit, z: NDArray[np.float32], model: ClusteringM
         names[place] = str(edit.name)
         is_new = np.array([name not in trained for name in names])
         mine = state.labels == place
-        novelty = np.where(mine, 0.0, state.novelty) if not is_new[place] else state.novelty
+        novelty = state.novelty
+        if is_new[place] != state.is_new[place]:
+            novelty = np.where(mine, float(is_new[place]), novelty)
         return replace(state, names=names, is_new=is_new, novelty=novelty)
     if edit.kind == "merge":
         into = np.arange(len(state.keys))
@@ -218,7 +221,12 @@ def applied(state: State, edit: Edit, z: NDArray[np.float32], model: ClusteringM
         state = replace(state, labels=labels, confidence=confidence, novelty=novelty, stray=stray, tally=tally)
         if edit.kind == "dissolve":
             state = state.without([state.place(edit.key)])
-    return replace(state, components=state.tally.components(model))
+    components = state.tally.components(model)
+    if edit.kind == "dissolve" and len(edit.rows):
+        confidence = state.confidence.copy()
+        confidence[edit.rows] = components.placed(z[edit.rows], state.labels[edit.rows]).probability
+        state = replace(state, confidence=confidence)
+    return replace(state, components=components)
 
 
 def replayed(
@@ -227,6 +235,21 @@ def replayed(
     """Return the clusters as they were found, after edits."""
     for edit in edits:
         found = applied(found, edit, z, model, trained)
+    return found
+
+
+def distinct(names: Sequence[str]) -> list[str]:
+    """Return names of which each comes once.
+
+    >>> distinct(["a", "b", "a", "a (2)"])
+    ['a', 'b', 'a (3)', 'a (2)']
+    """
+    used, found = set(names), list[str]()
+    for name in names:
+        if name in found:
+            name = next(other for number in count(2) if (other := f"{name} ({number})") not in used)
+            used.add(name)
+        found.append(name)
     return found
 
 

@@ -182,11 +182,22 @@ class Links:
         np.add.at(votes, (index, labels[rows]), 1)
         distance = cdist(means, centres, "sqeuclidean")
         new = labels.copy()
+        by_group = np.argsort(index, kind="stable")
+        rows_of = np.split(rows[by_group], np.cumsum(size)[:-1])
         held: list[set[int]] = [set() for _ in range(clusters)]
         owner = [-1] * clusters
         labelled = self.label[groups] >= 0
         for place in np.lexsort((groups, -size, ~labelled)).tolist():
             group, label = int(groups[place]), int(self.label[groups[place]])
+            most = int(votes[place].argmax())
+            if votes[place, most] and np.count_nonzero(votes[place] == votes[place, most]) == 1:
+                owned = label >= 0 and owner[most] not in (-1, label)
+                if not owned and not held[most] & self._conflicts[group]:
+                    held[most].add(group)
+                    if label >= 0:
+                        owner[most] = label
+                    new[rows_of[place]] = most
+                    continue
             free = [
                 cluster
                 for cluster in range(len(held))
@@ -210,7 +221,7 @@ class Links:
             held[best].add(group)
             if label >= 0:
                 owner[best] = label
-            new[rows[index == place]] = best
+            new[rows_of[place]] = best
         return new
 
     def log_odds(self, tree: MergeTree) -> Floats:
@@ -291,6 +302,10 @@ def pairs_from(pairs: Any, ids: Sequence[str], name: str) -> Labels:
     """Return pairs of rows as places: each row is given by its place, a whole number, or by its id, a string."""
     if pairs is None:
         return np.empty((0, 2), np.int64)
+    if hasattr(pairs, "to_numpy"):
+        pairs = pairs.to_numpy()
+    if not isinstance(pairs, np.ndarray | Sequence | set) or isinstance(pairs, str):
+        raise DataError(f"{name}={shown(pairs)}: give pairs of rows, as a list or an array of shape (pairs, 2)")
     places: dict[str, int] = {}
     found = []
     listed: Iterable[Any] = pairs.tolist() if isinstance(pairs, np.ndarray) else pairs

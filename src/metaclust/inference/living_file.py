@@ -82,25 +82,25 @@ def checked_living(
         {
             "names": schema.list_of(schema.text, len(arrays["weights"])),
             "is_new": schema.list_of(schema.flag, len(arrays["weights"])),
-            "factor": schema.number(0, LARGEST),
+            "factor": schema.number(1 / LARGEST, LARGEST),
             "free": schema.whole(),
             "edits": schema.list_of(schema.mapping),
         },
         {"found": schema.mapping},
         name="living",
     )
-    if model is None:
-        raise ValueError("it has statistics of its clusters, but not the model that they are of")
     (rows, width), clusters = arrays["representations"].shape, len(arrays["weights"])
     check_distinct("living.names", described["names"])
-    count = model.model_.family.feature_count(width)
+    # Without its model a clustering is only looked at.
+    count = own_count(tensors) if model is None else model.model_.family.feature_count(width)
     origin = read(tensors, "tally.origin", (width,))
     sums = read(tensors, "tally.sums", (clusters, count))
     keys = checked_keys(read_whole(tensors, "keys", (clusters,)), "living.keys", described["free"])
     edits = tuple(checked_edit(tensors, each, number, rows) for number, each in enumerate(described["edits"]))
     found = None
     if "found" in described:
-        found = checked_found(tensors, described, rows, origin, count, arrays, model)
+        found = checked_found(tensors, described, rows, origin, count, arrays)
+    check_edits(edits, keys if found is None else found.keys, keys, described["free"])
     if bool(edits) != (found is not None):
         raise ValueError("living.found: it must be there if there are edits, and only then")
     names = {"novelty", "stray", "keys", "fixed", "must_link", "cannot_link", "tally.origin", "tally.sums"}
@@ -120,6 +120,38 @@ def checked_living(
         "history": History(keys, described["free"], edits, found),
         "given": Given(fixed, **pairs),
     }
+
+
+def check_edits(edits: tuple[Edit, ...], found: NDArray[np.int64], keys: NDArray[np.int64], free: int) -> None:
+    """Raise ValueError unless edits lead from the clusters that were found to those that there are."""
+    live, ever = set(found.tolist()), set(found.tolist())
+    for number, edit in enumerate(edits):
+        name = f"living.edits[{number}]"
+        made = [key for key, _, _ in edit.made]
+        to = set(np.unique(edit.to).tolist())
+        if edit.key not in live | set(made) or not live.issuperset(parent for _, _, parent in edit.made):
+            raise ValueError(f"{name}: it is of a cluster that is not there")
+        if len(set(made)) < len(made) or ever & set(made) or any(key >= free for key in made) or not set(made) <= to:
+            raise ValueError(f"{name}.made: clusters that are made must be new, and have rows")
+        ever |= set(made)
+        live |= set(made)
+        if not to <= live or (np.diff(edit.rows) <= 0).any():
+            raise ValueError(f"{name}: its rows must rise, and go to clusters that are there")
+        gone = set(edit.gone) | ({edit.key} if edit.kind == "dissolve" else set())
+        wrong = edit.kind == "merge" and (not gone or edit.key in gone)
+        if wrong or not gone <= live or gone & to or len(gone) >= len(live) or (edit.gone and edit.kind != "merge"):
+            raise ValueError(f"{name}.gone: clusters that go must be there, and others must stay")
+        if (edit.kind == "rename") != (edit.name is not None):
+            raise ValueError(f"{name}.name: a new name comes with a renaming, and only with that")
+        live -= gone
+    if live != set(keys.tolist()):
+        raise ValueError("living.keys: they are not those that the edits lead to")
+
+
+def own_count(tensors: dict[str, Tensor]) -> int:
+    """Return the number of columns of the statistics."""
+    sums = tensors.get("tally.sums")
+    return 0 if sums is None or sums.ndim != 2 else sums.shape[1]
 
 
 def checked_edit(tensors: dict[str, Tensor], described: Any, number: int, rows: int) -> Edit:
@@ -164,7 +196,6 @@ def checked_found(
     origin: NDArray[np.float64],
     count: int,
     arrays: dict[str, NDArray[Any]],
-    model: MetaClusterer,
 ) -> State:
     """Return the clusters as they were before all edits."""
     own = {name.removeprefix("found."): value for name, value in tensors.items() if name.startswith("found.")}

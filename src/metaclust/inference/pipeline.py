@@ -158,7 +158,10 @@ class UnlimitedPipeline(Pipeline):
 
     def as_many_as(self, model: ClusteringModel, sample: Sample, max_clusters: int, seed: int = 0) -> Candidate:
         """Return the best candidate of those with as many clusters as allowed."""
-        fewer = [one for one in self.candidates(model, sample, [max_clusters], seed) if one.clusters <= max_clusters]
+        every = self.candidates(model, sample, [max_clusters], seed)
+        # Rows that have to be apart may need more.
+        least = max(max_clusters, min(one.clusters for one in every))
+        fewer = [one for one in every if one.clusters <= least]
         most = max(candidate.clusters for candidate in fewer)
         fewer = [candidate for candidate in fewer if candidate.clusters == most]
         place = self.select.choose(fewer, self.select.scores(model, sample, fewer))

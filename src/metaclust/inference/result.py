@@ -24,6 +24,7 @@ from metaclust.inference.edits import (
     State,
     applied,
     dissolving,
+    distinct,
     merging,
     moving,
     renaming,
@@ -217,6 +218,8 @@ class Clustering:
         """
         if not 0 < level < 1:
             raise ValueError(f"level={level!r}: it must be above 0 and below 1")
+        if not self.k_probabilities and self.about.get("updates"):
+            raise ValueError("the probabilities of numbers of clusters are those of rows before the update")
         if not self.k_probabilities:
             raise ValueError("the number of clusters was selected by the bound, which gives no probabilities of others")
         low, high = interval(self.k_probabilities, level)
@@ -407,6 +410,8 @@ class Clustering:
         edits = history.without_last()
         model, trained = self.model_for("undo")
         state = replayed(history.found, edits, self.representations, model, trained)
+        # An update may have used a name that comes back now.
+        state = replace(state, names=distinct(state.names))
         self._become(state, History(state.keys, history.free, edits, history.found if edits else None))
         return self
 
@@ -428,7 +433,8 @@ class Clustering:
         keys = self.history.keys[self.labels]
         named = np.zeros(len(self), bool)
         for edit in self.history.edits:
-            by_hand[edit.rows] |= edit.kind == "move"
+            if edit.kind in ("move", "dissolve"):
+                by_hand[edit.rows] = edit.kind == "move"
             if edit.kind not in ("dissolve", "add"):
                 named |= np.isin(keys, [edit.key, *(key for key, _, _ in edit.made)]) & (edit.kind != "move")
         said = by_hand | (named & ~self.outlier)
@@ -436,9 +442,16 @@ class Clustering:
 
     def constraints(self) -> dict[str, Any]:
         """Return what a person has said, as ``model.cluster(X, **result.constraints())`` takes it."""
-        given = self.given
-        pairs = {"must_link": given.must_link, "cannot_link": given.cannot_link}
-        return {"y": self.labelled(), **{name: value.tolist() for name, value in pairs.items()}}
+        labels = np.array(self.labelled(), dtype=object)
+        found: dict[str, Any] = {"y": labels.tolist()}
+        for name in ("must_link", "cannot_link"):
+            pairs = getattr(self.given, name)
+            # What was said of clusters counts more than a pair that was given before.
+            said = np.array([label is not None for label in labels])[pairs].all(1)
+            alike = labels[pairs[:, 0]] == labels[pairs[:, 1]]
+            apart = said & (alike if name == "cannot_link" else ~alike)
+            found[name] = pairs[~apart].tolist()
+        return found
 
     def model_for(self, action: str) -> tuple[ClusteringModel, frozenset[str]]:
         """Return the model that clusters are changed with, and the categories of its training."""

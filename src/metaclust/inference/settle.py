@@ -7,13 +7,14 @@ any case.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.spatial.distance import cdist
 
 from metaclust.inference.confidence import ClusterFacts, Confidence, row_features
 from metaclust.inference.initialise import nearest
@@ -26,6 +27,10 @@ from metaclust.mixture.components import Components, Placement
 from metaclust.model.clustering_model import ClusteringModel
 from metaclust.model.selector import ROW_FEATURES, FeatureNetwork, sigmoid
 
+NO_ROWS: Labels = np.empty(0, np.int64)
+NEAR = 0.5
+"""Where a model has not learned to recognise categories, a cluster is of one whose mean is nearer than this, in
+expected variances."""
 ROUNDS = 5
 """How often at most rows find their cluster again after links have moved some."""
 NEW = "new"
@@ -66,12 +71,18 @@ class Known:
     def of(cls, model: ClusteringModel, names: Sequence[str], use: bool = True) -> Known:
         """Return the categories that a model was trained on, or none of them if not ``use``."""
         held = model.known
-        if held is None:
+        if held is None or not names:
             return cls([], Catalogue.none(model.config.representation), frozenset(names))
         every = Catalogue.held(held)
         own = [names[place] for place in held.category.tolist()] if use else []
         every = every if use else Catalogue.none(every.means.shape[1])
         return cls(own, every, frozenset(names), judge=held.judge, threshold=float(held.threshold))
+
+    def without(self, names: Collection[str]) -> Known:
+        """Return all but some of the categories."""
+        kept = np.array([name not in names for name in self.names], bool)
+        left = [name for name in self.names if name not in names]
+        return replace(self, names=left, catalogue=self.catalogue.take(kept[: len(self.catalogue)]))
 
     @property
     def looks_for_trained(self) -> bool:
@@ -162,7 +173,8 @@ def settled(
     placed = placed_rows(rows, labels, known, links, novelty, expected)
     categories = len(known.names)
     labels = np.where(placed.target >= 0, placed.target, categories + labels)
-    labels = few_enough(rows, labels, categories, limit, least)
+    said = NO_ROWS if links is None else np.unique(labels[links.codes >= 0])
+    labels = few_enough(rows, labels, categories, limit, least, said)
     if links is not None:
         labels = links.moved(rows, labels, expected)
     sizes, first = sizes_of(labels, int(labels.max()) + 1)
@@ -257,6 +269,8 @@ def placed_rows(
         target, at_once = rows_of_known(
             rows, labels, found, known.catalogue, known.threshold, novelty, labelled, known.there
         )
+    elif known.there:
+        target = nearest_clusters(rows, labels, known.catalogue, expected)
     probability = np.where(said, 1.0, probability)
     # Rows that nothing says of are where their cluster is: with the labelled rows in it.
     owner = np.full(int(labels.max()) + 1, -1)
@@ -265,19 +279,31 @@ def placed_rows(
     return Placed(target, at_once | said, probability)
 
 
-def few_enough(rows: Floats, labels: Labels, categories: int, limit: int | None, least: int) -> Labels:
+def nearest_clusters(rows: Floats, labels: Labels, catalogue: Catalogue, expected: float) -> Labels:
+    """Return where rows go by their clusters alone: to the nearest category, where that is near, and to none (-1)."""
+    own = Catalogue.of(rows, labels, int(labels.max()) + 1, trained=False)
+    between = cdist(own.means, catalogue.means, "sqeuclidean")
+    between -= own.variances(expected)[:, None] / own.counts[:, None] + catalogue.variances(expected) / catalogue.counts
+    near = between.argmin(1)
+    return np.where(between.min(1) < NEAR * expected, near, -1)[labels]
+
+
+def few_enough(
+    rows: Floats, labels: Labels, categories: int, limit: int | None, least: int, kept: Labels = NO_ROWS
+) -> Labels:
     """Dissolve small clusters of new categories, and the smallest of all until there are no more than allowed.
 
-    The first so many ``categories`` are known; their rows may be few.
+    The first so many ``categories`` are known; their rows may be few. Those that are ``kept`` stay in any case.
     """
     while True:
         sizes = np.bincount(labels)
         filled = np.flatnonzero(sizes)
-        small = filled[(filled >= categories) & (sizes[filled] < least)]
+        free = np.setdiff1d(filled, kept)
+        small = free[(free >= categories) & (sizes[free] < least)]
         if len(filled) > 1 and len(small):
             gone = small[sizes[small].argmin()]
-        elif limit is not None and len(filled) > limit:
-            gone = filled[sizes[filled].argmin()]
+        elif limit is not None and len(filled) > limit and len(free):
+            gone = free[sizes[free].argmin()]
         else:
             return labels
         others = filled[filled != gone]

@@ -34,10 +34,13 @@ def updated(
     if isinstance(x, Iterator):
         if y is not None:
             raise DataError("y: labels cannot be given with an iterator of chunks; update with one chunk after another")
+        found = replace(clustering)
         for chunk in x:
-            clustering = updated(clustering, chunk, known=known, relabel=relabel)
-        return clustering
+            found = updated(found, chunk, known=known, relabel=relabel)
+        return found
     model, _ = clustering.model_for("update")
+    if known == "auto" and clustering.about.get("known") == "ignore":
+        known = "ignore"
     estimator = clustering.model
     categories = estimator.recognised(known)
     rows, z = estimator.represent(x)
@@ -73,7 +76,7 @@ def updated(
         rows=None if old is None or old.kind != rows.kind else replace(old.followed_by(rows), ids=ids),
         index=clustering.index if of_table == clustering.index else None,
         k_probabilities={},
-        about={**clustering.about, "rows": len(ids), "updates": int(clustering.about.get("updates", 0)) + 1},
+        about={**clustering.about, "rows": len(ids), "updates": count_of(clustering.about.get("updates")) + 1},
     )
     return relabelled(result) if relabel else result
 
@@ -82,15 +85,20 @@ def known_of(clustering: Clustering, state: State, categories: Known) -> Known:
     """Return the clusters as categories that are known, and the categories of which there are no rows yet."""
     model = clustering.model.model_
     trained = np.array([name in categories.trained for name in state.names])
+    history = clustering.history
+    named = {name for edit in history.edits for name in (edit.name, *(title for _, title, _ in edit.made)) if name}
+    named |= set(() if history.found is None else history.found.names)
     clusters = Known(
         list(state.names),
         state.tally.catalogue(model, trained),
         categories.trained,
-        frozenset(() if clustering.history.found is None else clustering.history.found.names),
+        frozenset(named),
         categories.judge,
         categories.threshold,
         len(state.names),
     )
+    # What a person has renamed or merged does not come back under its old name.
+    categories = categories.without(named - set(state.names))
     return clusters.joined(categories.names, categories.catalogue)
 
 
@@ -170,10 +178,27 @@ def relabelled(clustering: Clustering) -> Clustering:
     z = clustering.representations[loose]
     labels = state.labels.copy()
     labels[loose] = state.components.assigned(z)[0]
-    tally = state.tally.with_rows(model, z, state.labels[loose], sign=-1.0).with_rows(model, z, labels[loose])
-    state = replace(state, labels=labels, tally=tally, components=tally.components(model))
+    links = Links.given(clustering.ids, clustering.labelled(), given.must_link, given.cannot_link)
+    if links is not None:
+        rows = clustering.representations.astype(np.float64)
+        moved = links.moved(rows, labels, model.expected_variance)
+        # No cluster is opened here.
+        labels = np.where(moved < len(state.names), moved, state.labels)
+    changed = np.flatnonzero(labels != state.labels)
+    z, old = clustering.representations[changed], state.labels[changed]
+    tally = state.tally.with_rows(model, z, old, sign=-1.0).with_rows(model, z, labels[changed])
+    components = tally.components(model)
+    confidence, novelty = state.confidence.copy(), state.novelty.copy()
+    confidence[changed] = components.placed(z, labels[changed]).probability
+    novelty[changed] = state.is_new[labels[changed]]
+    state = replace(state, labels=labels, tally=tally, components=components, confidence=confidence, novelty=novelty)
     history = History(state.keys, clustering.history.free)
     return replace(clustering, **state.fields(), history=history, given=replace(given, fixed=given.fixed | placed))
+
+
+def count_of(value: Any) -> int:
+    """Return a count that a file holds, and 0 for what is none."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else 0
 
 
 def continued_ids(before: list[str], added: list[str]) -> list[str]:

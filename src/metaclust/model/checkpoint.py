@@ -128,7 +128,8 @@ def model_from(
         # A user's module has its own memory, and may have more in it than the file has.
         part.to(dtype) if part is encoder else part.to(dtype).to_empty(device="cpu")
     model.load_state_dict(tensors)
-    if model.known is not None:
+    # A model that is saved by itself, without an estimator, has no names of categories.
+    if model.known is not None and header["categories"]:
         check_known(model.known.category, len(header["categories"]))
     model = model.to(device).eval()
     if encoder is None:

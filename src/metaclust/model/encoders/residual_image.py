@@ -10,7 +10,6 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from metaclust._util.devices import mixed_precision
 from metaclust.model.layers import SharedBatchNorm2d
 
 if TYPE_CHECKING:
@@ -38,8 +37,7 @@ class ResidualImageEncoder(nn.Module):
 
     The stem, the second and third block and the last convolution halve the image. The blocks have half, once and twice
     as many channels as ``filters``, the last convolution four times as many. With ``unit``, all representations have
-    one length, which is learned. uint8 images are scaled to [0, 1]; the memory format is channels-last. In training,
-    convolutions are computed in bfloat16 where that is faster.
+    one length, which is learned. uint8 images are scaled to [0, 1]; the memory format is channels-last.
     """
 
     AXES = 3
@@ -70,10 +68,8 @@ class ResidualImageEncoder(nn.Module):
             x = x[:, None]
         if x.dtype == torch.uint8:
             x = x.to(self.linear.weight.dtype) / 255
-        # In double precision, nothing is rounded.
-        with mixed_precision(x.device, self.training and x.dtype == torch.float32):
-            y = self.last(self.blocks(self.stem(x.contiguous(memory_format=torch.channels_last))))
-        z: Tensor = self.linear(y.to(x.dtype).mean((2, 3)))
+        y = self.blocks(self.stem(x.contiguous(memory_format=torch.channels_last)))
+        z: Tensor = self.linear(self.last(y).mean((2, 3)))
         return functional.normalize(z, dim=-1) * self.log_scale.exp() if self.unit else z
 
 
