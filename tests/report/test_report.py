@@ -653,3 +653,19 @@ def test_the_first_ten_colours_stay_apart_for_colour_blind_eyes_and_all_are_visi
     for colour in shown:
         light = [0.2126, 0.7152, 0.0722] @ linear(colour)
         assert (max(light, paper) + 0.05) / (min(light, paper) + 0.05) > (2.1, 3.0)[page]
+
+
+@pytest.mark.usefixtures("_quick_map")
+def test_new_clusters_and_known_categories_have_a_section_each(report):
+    names = [HOSTILE[0], "refunds", "new 1"]
+    page = report(made(names=names, is_new=np.array([True, False, True])))
+    heads = [element["id"] for element in page.all(class_="section-head")]
+    assert heads == ["section-new", "section-known"]
+    order = [e.get("id") for e in page.elements if e.get("id") in (*heads, "cluster-0", "cluster-1", "cluster-2")]
+    assert order == ["section-new", "cluster-0", "cluster-2", "section-known", "cluster-1"]
+    # Shortened, and text in any case.
+    assert [element["text"] for element in page.all("p", class_="name")] == [names[0], names[2], names[1]]
+    assert not [element for element in page.all("script") if "alert" in element["text"]]
+    assert "3 clusters, 2 of them new" in page.one(tag="h1")["text"]
+    assert page.all(class_="section-head") != []
+    assert report(made()).all(class_="section-head") == []

@@ -104,22 +104,22 @@ def json_for_html(value: Any) -> str:
 
 
 def sections(cards: Sequence[ClusterCard]) -> list[dict[str, Any]]:
-    """Return the cards of known categories and those of new ones, or all in one section if there are only new ones."""
+    """Return the cards of new clusters and those of known categories, or one section if there are only new ones."""
     known, new = [card for card in cards if not card.is_new], [card for card in cards if card.is_new]
     if not known:
         return [{"id": "all", "title": "Clusters", "note": "", "cards": new}]
     found = [
         {
-            "id": "known",
-            "title": f"Known categories ({len(known)})",
-            "note": "Categories that the model was trained on, found again in these rows.",
-            "cards": known,
-        },
-        {
             "id": "new",
             "title": f"New ({len(new)})",
             "note": "Clusters of rows that are of no category the model was trained on.",
             "cards": new,
+        },
+        {
+            "id": "known",
+            "title": f"Known categories ({len(known)})",
+            "note": "Categories that the model was trained on, found again in these rows.",
+            "cards": known,
         },
     ]
     return [section for section in found if section["cards"]]
