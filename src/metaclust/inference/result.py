@@ -328,7 +328,7 @@ class Clustering:
         """Add further rows: to the clusters that are there, and to new ones where they fit none of them.
 
         Clusters keep their numbers and names; new ones come after them. What is known of a cluster is updated by its
-        further rows, and nothing is fitted again: the time does not depend on the rows seen before.
+        further rows, and nothing is fitted again: the time hardly depends on the rows seen before.
 
         Parameters
         ----------
