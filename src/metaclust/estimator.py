@@ -34,8 +34,7 @@ from metaclust.data.preparation.tuned import TunedWeights
 from metaclust.data.rows import DataError, Rows
 from metaclust.inference.calibrate import CHOICE_TASKS
 from metaclust.inference.cluster import cluster_array, representations, warn_if_all_are_used
-from metaclust.inference.edits import Given, given_by
-from metaclust.inference.links import Links
+from metaclust.inference.edits import Given
 from metaclust.inference.numbers import shifted
 from metaclust.inference.owned import fixed
 from metaclust.inference.pipeline import Search
@@ -310,16 +309,7 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             novelty=(found.category < 0)[found.labels].astype(np.float64),
             tally=Tally.of(found.model, found.z, found.labels, len(found.category), origin, 1.0),
             given=replace(Given.none(len(rows)), fixed=codes >= 0),
-            about={
-                "data": rows.source,
-                "kind": rows.kind,
-                "rows": len(rows),
-                "trained on": f"{len(names)} categories",
-                "chosen by": "self-training",
-                "seed": int(self.seed),
-                "seconds": round(time.perf_counter() - started, 2),
-                "versions": versions(),
-            },
+            about=self._about(rows, started, {"chosen by": "self-training"}),
             rows=rows,
             model=self,
         )
@@ -362,7 +352,7 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         started = time.perf_counter()
         categories = self.recognised(known)
         rows, z = self.represent(X)
-        links = Links.given(rows.ids, y, must_link, cannot_link)
+        given, links = Given.of(rows.ids, y, must_link, cannot_link)
         with Waiting("clustering", enabled=self.progress):
             found, settled = cluster_array(self.model_, z, search, categories, links)
         clusters = len(settled.names)
@@ -382,27 +372,37 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             novelty=settled.novelty,
             outlier_probability=settled.stray,
             tally=settled.tally,
-            given=given_by(rows.ids, links, must_link, cannot_link),
+            given=given,
             threshold=self.confidence,
             categories=rows.labels,
-            about={
-                "data": rows.source,
-                "kind": rows.kind,
-                "rows": len(rows),
-                "trained on": f"{len(self.categories_)} categories",
-                "known": known,
-                "max_clusters": "auto" if limit is None else limit,
-                "min_cluster_size": int(self.min_cluster_size),
-                "restarts": search.restarts,
-                "weight of a row": round(found.weight, 4),
-                "chosen by": "bound" if found.selected_by == "bound" else "learned choice",
-                "seed": int(self.seed),
-                "seconds": round(time.perf_counter() - started, 2),
-                "versions": versions(),
-            },
+            about=self._about(
+                rows,
+                started,
+                {
+                    "known": known,
+                    "max_clusters": "auto" if limit is None else limit,
+                    "min_cluster_size": int(self.min_cluster_size),
+                    "restarts": search.restarts,
+                    "weight of a row": round(found.weight, 4),
+                    "chosen by": "bound" if found.selected_by == "bound" else "learned choice",
+                },
+            ),
             rows=rows,
             model=self,
         )
+
+    def _about(self, rows: Rows, started: float, search: dict[str, Any]) -> dict[str, Any]:
+        """Return what a clustering says of how it was made; ``search`` is how clusters were searched for."""
+        return {
+            "data": rows.source,
+            "kind": rows.kind,
+            "rows": len(rows),
+            "trained on": f"{len(self.categories_)} categories",
+            **search,
+            "seed": int(self.seed),
+            "seconds": round(time.perf_counter() - started, 2),
+            "versions": versions(),
+        }
 
     def recognised(self, known: Literal["auto", "use", "ignore"]) -> Known:
         """Return the categories of the training that rows may be of, by the ``known`` of :meth:`cluster`."""

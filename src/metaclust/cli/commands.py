@@ -257,9 +257,7 @@ def cluster_data(
         estimator, rows = model.load_with(data, reading)
         rows = outputs.writable(rows, reading.get("keep"))
         outputs.check_space(rows, estimator.model_.config.representation, model.path)
-        y = None
-        if reading.get("partial"):
-            rows, y = without_labels(rows)
+        rows, y = without_labels(rows) if reading.get("partial") else (rows, None)
         result = estimator.cluster(rows, y, max_clusters=model.max_clusters, **links)
         facts: dict[str, Any] = {"clusters": result.n_clusters}
         if result.k_probabilities:
@@ -319,9 +317,7 @@ def update_data(
         for path in data:
             rows = read(path, {**reading, "like": result.model.preparation_}, progress)
             rows = outputs.writable(rows, reading.get("keep"))
-            y = None
-            if reading.get("partial"):
-                rows, y = without_labels(rows)
+            rows, y = without_labels(rows) if reading.get("partial") else (rows, None)
             result = result.update(rows, y, known=cast("Any", known), relabel=relabel)
         latest = result.since(before, rows if len(data) == 1 else None)
         facts: dict[str, Any] = {

@@ -42,10 +42,10 @@ from metaclust.data.rows import DataWarning
 from metaclust.estimator import MetaClusterer
 from metaclust.experiments.piles import zipf_sizes
 from metaclust.experiments.records import append_record, commit, read_records
-from metaclust.experiments.unseen import EMBEDDING_MODEL, Data, fitted, read, run_or_table
+from metaclust.experiments.unseen import Data, add_data_options, fitted, read, run_or_table
 from metaclust.inference.baselines import kmeans_silhouette
 from metaclust.inference.confidence import right_rows
-from metaclust.inference.links import Links
+from metaclust.inference.edits import Given
 from metaclust.inference.result import Clustering
 from metaclust.training.episodes import split_categories
 from metaclust.training.evaluation import mean_error_text
@@ -251,7 +251,7 @@ def linked(rows: Rows, model: MetaClusterer, number: int) -> Iterator[tuple[str,
     }
     for title, said in ways.items():
         result, seconds = clustered(model, x, **said)
-        links = Links.given(result.ids, said.get("y"), said.get("must_link"), said.get("cannot_link"))
+        _, links = Given.of(result.ids, said.get("y"), said.get("must_link"), said.get("cannot_link"))
         torn, together = (0, 0) if links is None else links.violated(result.labels)
         real = np.ones(len(y), bool)
         if "y" in said:
@@ -296,8 +296,6 @@ def months(rows: Rows, model: MetaClusterer, number: int) -> Iterator[tuple[str,
         unchanged = min(unchanged, float((result.labels[: len(before)] == before).mean()))
         pile = np.concatenate([pile, further])
     y = rows.data.y[pile]
-    at_once, whole = clustered(model, rows.data.take(pile))
-    again, _ = clustered(model, rows.data.take(pile[: len(pile)]), known="ignore")
     yield (
         "months",
         number,
@@ -310,9 +308,11 @@ def months(rows: Rows, model: MetaClusterer, number: int) -> Iterator[tuple[str,
             "cpu seconds": sum(seconds),
         },
     )
-    for title, found in (("all at once", at_once), ("all at once, known='ignore'", again)):
+    ways: dict[str, dict[str, Any]] = {"all at once": {}, "all at once, known='ignore'": {"known": "ignore"}}
+    for title, said in ways.items():
+        found, cpu_seconds = clustered(model, rows.data.take(pile), **said)
         facts = {"ari": round(float(adjusted_rand_score(y, found.labels)), 4), "clusters": found.n_clusters}
-        yield "months", number, title, {**facts, "true": len(new), "cpu seconds": whole}
+        yield "months", number, title, {**facts, "true": len(new), "cpu seconds": cpu_seconds}
 
 
 def table(records: list[Record]) -> str:
@@ -340,9 +340,7 @@ def table(records: list[Record]) -> str:
 
 def main() -> None:
     parser, running = run_or_table(__doc__, "make piles of validation categories")
-    running.add_argument("--dataset", required=True)
-    running.add_argument("--vectors", choices=("pixels", "tfidf", "embeddings"), required=True)
-    running.add_argument("--embedding-model", default=EMBEDDING_MODEL, help="folder or name of the embedding model")
+    add_data_options(running)
     running.add_argument("--split", type=int, nargs="+", default=[0, 1, 2])
     running.add_argument("--known", type=int, help="train on so many of the known categories")
     running.add_argument("--piles", nargs="+", choices=KINDS, default=list(KINDS))

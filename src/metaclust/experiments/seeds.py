@@ -22,7 +22,7 @@ from metaclust.data import load_dataset
 from metaclust.data.rows import DataWarning
 from metaclust.estimator import MetaClusterer
 from metaclust.experiments.records import append_record, commit, read_records
-from metaclust.experiments.unseen import EMBEDDING_MODEL, TASK_ROWS, Data, fitted, measured, read, run_or_table
+from metaclust.experiments.unseen import TASK_ROWS, Data, add_data_options, fitted, measured, read, run_or_table
 from metaclust.inference.baselines import BASELINES
 from metaclust.training.episodes import TaskSampler, split_categories
 
@@ -72,9 +72,7 @@ def table(records: list[dict[str, Any]]) -> str:
 
 def main() -> None:
     parser, running = run_or_table(__doc__)
-    running.add_argument("--dataset", required=True)
-    running.add_argument("--vectors", choices=("pixels", "tfidf", "embeddings"), required=True)
-    running.add_argument("--embedding-model", default=EMBEDDING_MODEL, help="folder or name of the embedding model")
+    add_data_options(running)
     running.add_argument("--seeds", type=int, default=20, help="number of seeds, from 0 on")
     arguments = parser.parse_args()
     if arguments.command == "table":

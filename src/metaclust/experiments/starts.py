@@ -26,7 +26,7 @@ from metaclust.data import load_dataset
 from metaclust.data.rows import DataWarning
 from metaclust.estimator import MetaClusterer
 from metaclust.experiments.records import append_record, commit, read_records
-from metaclust.experiments.unseen import EMBEDDING_MODEL, TASK_ROWS, TASKS, Data, fitted, measured, read, run_or_table
+from metaclust.experiments.unseen import TASK_ROWS, TASKS, Data, add_data_options, fitted, measured, read, run_or_table
 from metaclust.inference.initialise import BestCut, KMeansPlusPlusStarts, LearnedStart
 from metaclust.inference.pipeline import COMPARED_STEPS, Pipeline, only, pipeline_for
 from metaclust.inference.refine import AdaptiveRefinement
@@ -103,9 +103,7 @@ def table(records: list[dict[str, Any]]) -> str:
 
 def main() -> None:
     parser, running = run_or_table(__doc__, "test on validation categories")
-    running.add_argument("--dataset", required=True)
-    running.add_argument("--vectors", choices=("pixels", "tfidf", "embeddings"), required=True)
-    running.add_argument("--embedding-model", default=EMBEDDING_MODEL, help="folder or name of the embedding model")
+    add_data_options(running)
     running.add_argument("--split", type=int, nargs="+", default=[0, 1, 2])
     arguments = parser.parse_args()
     if arguments.command == "table":

@@ -245,6 +245,13 @@ def run_or_table(
     return parser, running
 
 
+def add_data_options(running: argparse.ArgumentParser) -> None:
+    """Add the options that say which rows are read, as :func:`read` takes them."""
+    running.add_argument("--dataset", required=True)
+    running.add_argument("--vectors", choices=("pixels", "tfidf", "embeddings"), required=True)
+    running.add_argument("--embedding-model", default=EMBEDDING_MODEL, help="folder or name of the embedding model")
+
+
 def main() -> None:
     parser, running = run_or_table(__doc__, "test on validation categories")
     running.add_argument("--dataset", required=True)

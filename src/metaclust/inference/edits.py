@@ -14,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from metaclust.data.labels import read_labels
 from metaclust.data.rows import DataError, shown
 from metaclust.inference.confidence import ClusterFacts
 from metaclust.inference.initialise import ward_labels
@@ -177,18 +178,19 @@ class Given:
         return len(self.fixed)
 
     @classmethod
+    def of(cls, ids: Sequence[str], y: Any, must_link: Any, cannot_link: Any) -> tuple[Given, Links | None]:
+        """Read what a person gives: labels of some rows, and pairs of rows by place or id; also return the links."""
+        codes, names = read_labels(y, len(ids)) if y is not None else (np.full(len(ids), -1), [])
+        must, cannot = pairs_from(must_link, ids, "must_link"), pairs_from(cannot_link, ids, "cannot_link")
+        return cls(codes >= 0, must, cannot), Links.of(len(ids), codes, names, must, cannot)
+
+    @classmethod
     def none(cls, rows: int) -> Given:
         return cls(np.zeros(rows, bool), np.empty((0, 2), np.int64), np.empty((0, 2), np.int64))
 
 
-def given_by(ids: Sequence[str], links: Links | None, must_link: Any, cannot_link: Any) -> Given:
-    """Return what a person said of rows, to keep it with their clusters."""
-    fixed = np.zeros(len(ids), bool) if links is None else links.codes >= 0
-    return Given(fixed, pairs_from(must_link, ids, "must_link"), pairs_from(cannot_link, ids, "cannot_link"))
-
-
 def applied(state: State, edit: Edit, z: NDArray[np.float32], model: ClusteringModel, trained: frozenset[str]) -> State:
-    """Return the state after an edit."""
+    """Return the state after an edit, with the components of the one before: see :func:`replayed`."""
     if edit.kind == "rename":
         names = list(state.names)
         place = state.place(edit.key)
@@ -204,38 +206,38 @@ def applied(state: State, edit: Edit, z: NDArray[np.float32], model: ClusteringM
         gone = [state.place(key) for key in edit.gone]
         into[gone] = state.place(edit.key)
         tally = state.tally.merged(into, len(state.keys))
-        state = replace(state, labels=into[state.labels], tally=tally).without(gone)
-    else:
-        keys, names = [key for key, _, _ in edit.made], [name for _, name, _ in edit.made]
-        state = state.with_clusters(keys, names, [state.place(parent) for _, _, parent in edit.made])
-        state = replace(state, is_new=np.array([name not in trained for name in state.names]))
-        to = np.searchsorted(state.keys, edit.to)
-        rows, old = z[edit.rows], state.labels[edit.rows]
-        tally = state.tally.with_rows(model, rows, old, sign=-1.0).with_rows(model, rows, to)
-        labels = state.labels.copy()
-        confidence, novelty, stray = (value.copy() for value in (state.confidence, state.novelty, state.stray))
-        labels[edit.rows] = to
-        if edit.kind in BY_HAND:
-            confidence[edit.rows], stray[edit.rows] = 1.0, 0.0
-            novelty[edit.rows] = state.is_new[to]
-        state = replace(state, labels=labels, confidence=confidence, novelty=novelty, stray=stray, tally=tally)
-        if edit.kind == "dissolve":
-            state = state.without([state.place(edit.key)])
-    components = state.tally.components(model)
-    if edit.kind == "dissolve" and len(edit.rows):
-        confidence = state.confidence.copy()
-        confidence[edit.rows] = components.placed(z[edit.rows], state.labels[edit.rows]).probability
-        state = replace(state, confidence=confidence)
-    return replace(state, components=components)
+        return replace(state, labels=into[state.labels], tally=tally).without(gone)
+    keys, names = [key for key, _, _ in edit.made], [name for _, name, _ in edit.made]
+    state = state.with_clusters(keys, names, [state.place(parent) for _, _, parent in edit.made])
+    state = replace(state, is_new=np.array([name not in trained for name in state.names]))
+    to = np.searchsorted(state.keys, edit.to)
+    rows, old = z[edit.rows], state.labels[edit.rows]
+    tally = state.tally.with_rows(model, rows, old, sign=-1.0).with_rows(model, rows, to)
+    labels = state.labels.copy()
+    confidence, novelty, stray = (value.copy() for value in (state.confidence, state.novelty, state.stray))
+    labels[edit.rows] = to
+    if edit.kind in BY_HAND:
+        confidence[edit.rows], stray[edit.rows] = 1.0, 0.0
+        novelty[edit.rows] = state.is_new[to]
+    state = replace(state, labels=labels, confidence=confidence, novelty=novelty, stray=stray, tally=tally)
+    if edit.kind == "dissolve":
+        state = state.without([state.place(edit.key)])
+        if len(edit.rows):
+            at = state.tally.components(model).placed(rows, state.labels[edit.rows])
+            confidence[edit.rows] = at.probability
+    return state
 
 
 def replayed(
     found: State, edits: Iterable[Edit], z: NDArray[np.float32], model: ClusteringModel, trained: frozenset[str]
 ) -> State:
-    """Return the clusters as they were found, after edits."""
+    """Return clusters after edits."""
+    state = found
     for edit in edits:
-        found = applied(found, edit, z, model, trained)
-    return found
+        state = applied(state, edit, z, model, trained)
+    # A name changes no component; all that other edits change are found at the end.
+    same = state.tally is found.tally
+    return state if same else replace(state, components=state.tally.components(model))
 
 
 def distinct(names: Sequence[str]) -> list[str]:
@@ -315,7 +317,7 @@ def merging(state: State, clusters: Sequence[Any]) -> Edit:
     return Edit("merge", keys[0], gone=tuple(keys[1:]))
 
 
-def moving(state: State, rows: Labels, cluster: Any, free: int, kind: Kind = "move") -> Edit:
+def moving(state: State, rows: Labels, cluster: Any, free: int) -> Edit:
     """Return the edit that moves rows to a cluster; a name that none has makes a new one, with the key ``free``."""
     made: tuple[tuple[int, str, int], ...] = ()
     if isinstance(cluster, str) and cluster not in state.names:
@@ -323,7 +325,7 @@ def moving(state: State, rows: Labels, cluster: Any, free: int, kind: Kind = "mo
         made, key = ((free, checked_name(cluster, state), parent),), free
     else:
         key = int(state.keys[number_of(state, cluster)])
-    return Edit(kind, key, rows=rows, to=np.full(len(rows), key), made=made)
+    return Edit("move", key, rows=rows, to=np.full(len(rows), key), made=made)
 
 
 def splitting(state: State, cluster: Any, z: NDArray[np.float32], into: int, names: Sequence[str], free: int) -> Edit:

@@ -17,7 +17,6 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import cdist
 
-from metaclust.data.labels import read_labels
 from metaclust.data.rows import DataError, shown
 from metaclust.inference.stages import Floats, Labels, in_order
 from metaclust.inference.trees import MergeTree
@@ -101,13 +100,6 @@ class Links:
                 "or by other rows: leave out one of both"
             )
         return cls(group, label, np.unique(np.sort(apart, 1), axis=0), list(names))
-
-    @classmethod
-    def given(cls, ids: Sequence[str], y: Any = None, must_link: Any = None, cannot_link: Any = None) -> Links | None:
-        """Return the links of what a person gives: labels of some rows, and pairs of rows by place or id."""
-        codes, names = read_labels(y, len(ids)) if y is not None else (None, [])
-        must, cannot = pairs_from(must_link, ids, "must_link"), pairs_from(cannot_link, ids, "cannot_link")
-        return cls.of(len(ids), codes, names, must, cannot)
 
     def __len__(self) -> int:
         return len(self.group)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from metaclust._util import schema
+from metaclust._util.tensors import with_prefix
 from metaclust.inference.confidence import ClusterFacts
 from metaclust.inference.edits import Edit, Given, History, State
 from metaclust.inference.tally import Tally
@@ -24,15 +26,16 @@ WHOLE, REAL = (torch.int64,), (torch.float64,)
 LARGEST = 1e76
 """Of sums of rows, and of what is known of clusters."""
 KINDS = ("rename", "merge", "split", "move", "dissolve", "add")
-OF_STATE = {
-    "components": ("weights", "means", "precisions", "offsets"),
-    "facts": ("features", "mean_square", "deviation"),
-}
+COMPONENTS = ("weights", "means", "precisions", "offsets")
 OF_ROWS = ("confidence", "novelty", "stray")
+PROBABILITY_ROUNDING = 1e-6
+"""By how much a probability may exceed one."""
+LARGEST_MEAN = 1e38
+"""Such that its square is still a number."""
 
 
-def living_tensors(clustering: Clustering) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Return the tensors and the fields of the header that make a clustering one that lives on."""
+def living_arrays(clustering: Clustering) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    """Return the arrays and the fields of the header that make a clustering one that lives on."""
     if clustering.tally is None:
         return {}, {}
     history, given = clustering.history, clustering.given
@@ -63,17 +66,16 @@ def living_tensors(clustering: Clustering) -> tuple[dict[str, Tensor], dict[str,
         described["found"] = {"names": list(found.names), "is_new": found.is_new.tolist()}
         arrays |= {f"found.{name}": getattr(found, name) for name in ("keys", "labels", *OF_ROWS)}
         arrays["found.sums"] = found.tally.sums
-        for name, parts in OF_STATE.items():
+        for name in ("components", "facts"):
             if (holder := getattr(found, name)) is not None:
-                arrays |= {f"found.{name}.{part}": getattr(holder, part) for part in parts}
-    tensors = {f"living.{name}": torch.from_numpy(np.array(value)) for name, value in arrays.items()}
-    return tensors, {"living": described}
+                arrays |= {f"found.{name}.{part}": value for part, value in vars(holder).items()}
+    return {f"living.{name}": value for name, value in arrays.items()}, {"living": described}
 
 
 def checked_living(
     tensors: dict[str, Tensor], header: dict[str, Any], arrays: dict[str, NDArray[Any]], model: MetaClusterer | None
 ) -> dict[str, Any]:
-    """Return what :func:`living_tensors` wrote, as a clustering takes it, if it is in order; nothing of older files."""
+    """Return what :func:`living_arrays` wrote, as a clustering takes it, if it is in order; nothing of older files."""
     if "living" not in header:
         schema.check_names(tensors, ())
         return {}
@@ -205,21 +207,10 @@ def checked_found(
         {"names": schema.list_of(schema.text, clusters), "is_new": schema.list_of(schema.flag, clusters)},
         name="living.found",
     )
-    axes = arrays["precisions"].shape[1:]
-    width = len(origin)
-    parts = {
-        "weights": read(own, "components.weights", (clusters,), 0, 1 + 1e-6),
-        "means": read(own, "components.means", (clusters, width)),
-        "precisions": read(own, "components.precisions", (clusters, *axes)),
-        "offsets": read(own, "components.offsets", (clusters,), -1e100, 1e100),
-    }
-    facts = None
-    if any(name.startswith("facts.") for name in own):
-        facts = ClusterFacts(
-            read(own, "facts.features", (clusters, len(CLUSTER_FEATURES))),
-            read(own, "facts.mean_square", (clusters,), 0),
-            read(own, "facts.deviation", (clusters,), 0),
-        )
+    parts = with_prefix(own, "components.")
+    schema.check_names(parts, COMPONENTS)
+    check_components(parts, clusters, len(origin), arrays["precisions"].ndim - 1)
+    facts = {name: value for name, value in own.items() if name.startswith("facts.")}
     return State(
         checked_keys(read_whole(own, "keys", (clusters,)), "living.found.keys", described["free"]),
         read_whole(own, "labels", (rows,), clusters - 1),
@@ -228,10 +219,38 @@ def checked_found(
         read(own, "confidence", (rows,), 0, 1),
         read(own, "novelty", (rows,), 0, 1),
         read(own, "stray", (rows,), 0, 1),
-        Components(**parts),
+        Components(**{name: parts[name].numpy() for name in COMPONENTS}),
         Tally(origin, read(own, "sums", (clusters, count)), float(described["factor"])),
-        facts,
+        checked_facts(facts, clusters) if facts else None,
     )
+
+
+def check_components(
+    tensors: Mapping[str, Tensor],
+    clusters: int,
+    width: int,
+    axes: int,
+    dtypes: Iterable[torch.dtype] = REAL,
+    largest: float = LARGEST,
+) -> None:
+    """Raise ValueError unless tensors are the components of so many clusters, whose precisions have so many axes."""
+    precisions = schema.tensor(tensors, "precisions", (clusters, *[width] * axes), -largest, largest, dtypes)
+    schema.check_range("precisions", precisions if axes < 2 else precisions.diagonal(dim1=-2, dim2=-1), 0)
+    schema.tensor(tensors, "weights", (clusters,), 0, 1 + PROBABILITY_ROUNDING, dtypes)
+    schema.tensor(tensors, "means", (clusters, width), -LARGEST_MEAN, LARGEST_MEAN, dtypes)
+    schema.tensor(tensors, "offsets", (clusters,), -largest, largest, dtypes)
+
+
+def checked_facts(tensors: dict[str, Tensor], clusters: int) -> ClusterFacts:
+    """Return what is known of each cluster, if shapes and values are in order."""
+    shapes = {"features": (clusters, len(CLUSTER_FEATURES)), "mean_square": (clusters,), "deviation": (clusters,)}
+    schema.check_names(tensors, [f"facts.{name}" for name in shapes])
+    found = {}
+    for name, shape in shapes.items():
+        low = -LARGEST if name == "features" else 0.0
+        values = schema.tensor(tensors, f"facts.{name}", shape, low, LARGEST, dtypes=REAL)
+        found[name] = values.numpy()
+    return ClusterFacts(**found)
 
 
 def read(

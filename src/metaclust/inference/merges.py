@@ -224,10 +224,8 @@ def crossings(tree: MergeTree, small: Labels, large: Labels, near: Labels) -> tu
     For the rows of either side, of those neighbours that are on one of the two.
     """
     rows = len(tree)
-    place = np.empty(rows, np.int64)
-    place[tree.order] = np.arange(rows)
-    own = np.repeat(place, near.shape[1])
-    other = place[near].ravel()
+    own = np.repeat(tree.place, near.shape[1])
+    other = tree.place[near].ravel()
     joined = tree.joins(np.minimum(own, other), np.maximum(own, other))
     # A row and its neighbour are in a node if they are joined there or below, which is by gaps that stand side by side.
     counted = np.zeros(rows)

@@ -22,7 +22,6 @@ from metaclust.inference.edits import (
     Given,
     History,
     State,
-    applied,
     dissolving,
     distinct,
     merging,
@@ -486,7 +485,7 @@ class Clustering:
         model, trained = self.model_for("an edit")
         history, state = self.history, self.state
         edit = make(state)
-        after = applied(state, edit, self.representations, model, trained)
+        after = replayed(state, [edit], self.representations, model, trained)
         free = max([history.free, *(key + 1 for key, _, _ in edit.made)])
         found = state if history.found is None else history.found
         self._become(after, History(after.keys, free, (*history.edits, edit), found))

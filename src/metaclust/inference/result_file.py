@@ -19,25 +19,25 @@ from metaclust._util.devices import choose_device
 from metaclust._util.tensors import read_tensors, refusing, with_prefix, write_tensors
 from metaclust.data.input_table import STRINGS, Index
 from metaclust.estimator import MetaClusterer
-from metaclust.inference.confidence import ClusterFacts
-from metaclust.inference.living_file import checked_living, living_tensors
+from metaclust.inference.living_file import (
+    COMPONENTS,
+    PROBABILITY_ROUNDING,
+    check_components,
+    checked_facts,
+    checked_living,
+    living_arrays,
+)
 from metaclust.inference.result import Clustering, Start
 from metaclust.mixture.components import Components
 from metaclust.model.checkpoint import model_from, model_header
-from metaclust.model.selector import CLUSTER_FEATURES
 
 ARRAYS = ("labels", "confidence", "representations")
-COMPONENTS = ("weights", "means", "precisions", "offsets")
 FLOATS = (torch.float64, torch.float32)
 """What NumPy computes in; it mixes the two."""
 START = {"clusters": schema.whole(1), "bound": schema.number()}
-PROBABILITY_ROUNDING = 1e-6
-"""By how much a probability may exceed one."""
-LARGEST_FACT = 1e76
-"""Of what is known of a cluster: squared distances, and logarithms of ratios."""
 LONGEST_NUMBER = 9
 """Digits of a number of clusters."""
-LARGEST_MEAN, LARGEST_PRECISION = 1e38, 1e100
+LARGEST_PRECISION = 1e100
 """Such that the squared distance of a row, times a precision, is still a number."""
 
 
@@ -60,8 +60,8 @@ def save_clustering(clustering: Clustering, path: str | os.PathLike[str]) -> Non
         header["index"] = asdict(clustering.index)
     if clustering.facts is not None:
         arrays |= {f"facts.{name}": value for name, value in vars(clustering.facts).items()}
-    living, more = living_tensors(clustering)
-    tensors = tensors_of(arrays) | living
+    living, more = living_arrays(clustering)
+    tensors = tensors_of(arrays | living)
     header |= more
     model: MetaClusterer | None = clustering.model
     if model is not None:
@@ -150,18 +150,6 @@ def checked_index(described: dict[str, Any], ids: list[str]) -> Index:
     return index
 
 
-def checked_facts(tensors: dict[str, Tensor], clusters: int) -> ClusterFacts:
-    """Return what is known of each cluster, if shapes and values are in order."""
-    shapes = {"features": (clusters, len(CLUSTER_FEATURES)), "mean_square": (clusters,), "deviation": (clusters,)}
-    schema.check_names(tensors, [f"facts.{name}" for name in shapes])
-    found = {}
-    for name, shape in shapes.items():
-        low = -LARGEST_FACT if name == "features" else 0.0
-        values = schema.tensor(tensors, f"facts.{name}", shape, low, LARGEST_FACT, dtypes=(torch.float64,))
-        found[name] = values.numpy()
-    return ClusterFacts(**found)
-
-
 def checked_arrays(tensors: dict[str, Tensor]) -> dict[str, NDArray[Any]]:
     """Return the arrays of a clustering, if their shapes agree and their values are in range."""
     schema.check_names(tensors.keys() | {"confidence"}, {*ARRAYS, *COMPONENTS, *({"probabilities"} & tensors.keys())})
@@ -172,20 +160,9 @@ def checked_arrays(tensors: dict[str, Tensor]) -> dict[str, NDArray[Any]]:
         # Files of format 1 may hold all probabilities instead.
         probabilities = schema.tensor(tensors, "probabilities", (rows, clusters), 0, 1 + PROBABILITY_ROUNDING, FLOATS)
         tensors = {**tensors, "confidence": probabilities.amax(1)}
-    axes = tensors["precisions"].ndim - 1
-    precisions = schema.tensor(
-        tensors,
-        "precisions",
-        (clusters, *[width] * min(max(axes, 0), 2)),
-        -LARGEST_PRECISION,
-        LARGEST_PRECISION,
-        FLOATS,
-    )
-    schema.check_range("precisions", precisions if axes < 2 else precisions.diagonal(dim1=-2, dim2=-1), 0)
+    axes = min(max(tensors["precisions"].ndim - 1, 0), 2)
+    check_components(tensors, clusters, width, axes, FLOATS, LARGEST_PRECISION)
     schema.tensor(tensors, "labels", (rows,), 0, clusters - 1, dtypes=(torch.int64,))
     schema.tensor(tensors, "confidence", (rows,), 0, 1 + PROBABILITY_ROUNDING, FLOATS)
     schema.tensor(tensors, "representations", (rows, width), dtypes=FLOATS)
-    schema.tensor(tensors, "weights", (clusters,), 0, 1 + PROBABILITY_ROUNDING, FLOATS)
-    schema.tensor(tensors, "means", (clusters, width), -LARGEST_MEAN, LARGEST_MEAN, FLOATS)
-    schema.tensor(tensors, "offsets", (clusters,), -LARGEST_PRECISION, LARGEST_PRECISION, FLOATS)
     return {name: tensors[name].numpy() for name in (*ARRAYS, *COMPONENTS)}

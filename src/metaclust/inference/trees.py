@@ -101,6 +101,13 @@ class MergeTree:
         return found
 
     @cached_property
+    def place(self) -> Labels:
+        """Where each row is in the order."""
+        place = np.empty(len(self), np.int64)
+        place[self.order] = np.arange(len(self))
+        return place
+
+    @cached_property
     def pairs(self) -> Floats:
         """The number of pairs of rows that each merge brings together."""
         return (self.size[self.first] * self.size[self.second]).astype(np.float64)
@@ -149,23 +156,8 @@ class MergeTree:
 
     def lowest_merges(self, one: Labels, two: Labels) -> Labels:
         """Return the merge that brings together each pair of two different rows."""
-        rows = len(self)
-        place = np.empty(rows, np.int64)
-        place[self.order] = np.arange(rows)
-        # The merge between every two neighbours in the order; of two rows, it is the last of those between them.
-        between = np.empty(rows - 1, np.int64)
-        between[self.start[self.second] - 1] = np.arange(rows - 1)
-        low, high = np.minimum(place[one], place[two]), np.maximum(place[one], place[two])
-        level = np.log2(np.maximum(high - low, 1)).astype(np.int64)
-        found = np.empty(len(low), np.int64)
-        last = between
-        for power in range(int(level.max(initial=0)) + 1):
-            # The last merge of the next 2**power gaps.
-            if power:
-                last = np.maximum(last[: -(1 << power - 1)], last[1 << power - 1 :])
-            here = level == power
-            found[here] = np.maximum(last[low[here]], last[high[here] - (1 << power)])
-        return found
+        one, two = self.place[one], self.place[two]
+        return self.joins(np.minimum(one, two), np.maximum(one, two))
 
     def pairs_within(self, labels: Labels) -> Floats:
         """Return, for each merge, how many of the pairs that it brings together have one label."""

@@ -13,8 +13,7 @@ from metaclust._util.progress import Waiting
 from metaclust.data.rows import DataError
 from metaclust.inference.cluster import cluster_array
 from metaclust.inference.confidence import ClusterFacts
-from metaclust.inference.edits import Edit, History, State
-from metaclust.inference.links import Links
+from metaclust.inference.edits import Edit, Given, History, State
 from metaclust.inference.settle import Known, Settled
 from metaclust.inference.stages import Labels
 
@@ -44,7 +43,7 @@ def updated(
     estimator = clustering.model
     categories = estimator.recognised(known)
     rows, z = estimator.represent(x)
-    links = Links.given(rows.ids, y)
+    added, links = Given.of(rows.ids, y, None, None)
     before = clustering.state
     everything = known_of(clustering, before, categories)
     with Waiting("updating", enabled=estimator.progress):
@@ -58,7 +57,6 @@ def updated(
     labels = number[settled.labels]
     state = extended(before, settled, fresh, keys, labels, z, estimator.model_)
     history = extended_history(clustering, settled, fresh, keys, state, z, free)
-    fixed = np.zeros(len(z), bool) if links is None else links.group >= 0
     given = clustering.given
     ids = continued_ids(clustering.ids, rows.ids)
     old = clustering.rows
@@ -67,7 +65,7 @@ def updated(
         clustering,
         **state.fields(),
         history=history,
-        given=replace(given, fixed=np.concatenate([given.fixed, fixed])),
+        given=replace(given, fixed=np.concatenate([given.fixed, added.fixed])),
         representations=np.concatenate([clustering.representations, z]),
         ids=ids,
         categories=None
@@ -173,12 +171,13 @@ def relabelled(clustering: Clustering) -> Clustering:
     """
     model, _ = clustering.model_for("update")
     state, given = clustering.state, clustering.given
-    placed = np.array([name is not None for name in clustering.labelled()])
+    said = clustering.labelled()
+    placed = np.array([name is not None for name in said])
     loose = np.flatnonzero(~placed)
     z = clustering.representations[loose]
     labels = state.labels.copy()
     labels[loose] = state.components.assigned(z)[0]
-    links = Links.given(clustering.ids, clustering.labelled(), given.must_link, given.cannot_link)
+    _, links = Given.of(clustering.ids, said, given.must_link, given.cannot_link)
     if links is not None:
         rows = clustering.representations.astype(np.float64)
         moved = links.moved(rows, labels, model.expected_variance)
