@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from far_rows import QUICK, WIDTH, made
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -117,21 +118,12 @@ def test_new_names_are_not_names_that_are_there():
 
 # A trained model
 
-
-WIDTH, QUICK = 6, {"pretrain_steps": 30, "choice_tasks": 200, "encoder": "residual", "progress": False}
-
-
-def made(categories, rows, seed, start=0):
-    """Rows of far-apart categories; the same category has the same mean for every seed."""
-    means = 6 * np.random.default_rng(7).normal(size=(200, WIDTH))
-    index = np.repeat(np.arange(start, start + categories), rows)
-    noise = np.random.default_rng(seed).normal(size=(len(index), WIDTH))
-    return (means[index] + noise).astype(np.float32), np.array([f"c{i}" for i in index])
+TRAINED = {**QUICK, "choice_tasks": 200}
 
 
 @pytest.fixture(scope="module")
 def model():
-    return MetaClusterer(**QUICK).fit(*made(18, 25, 0))
+    return MetaClusterer(**TRAINED).fit(*made(18, 25, 0))
 
 
 @pytest.fixture(scope="module")
@@ -189,7 +181,7 @@ def test_one_row_has_a_place(model):
 
 def test_a_model_that_has_not_learned_to_recognise_says_so(pile):
     x, y = made(8, 12, 0)
-    few = MetaClusterer(**{**QUICK, "choose": "bound"}, max_clusters=10).fit(x, y)
+    few = MetaClusterer(**{**TRAINED, "choose": "bound"}, max_clusters=10).fit(x, y)
     assert few.cluster(x).is_new.all()
     with pytest.raises(ValueError, match="known='use': this model has not learned to recognise the categories"):
         few.cluster(x, known="use")

@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pytest
+from far_rows import QUICK, made
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score
@@ -16,20 +17,12 @@ from metaclust.data.rows import DataError
 from metaclust.inference.result import Clustering
 from metaclust.inference.update import continued_ids
 
-WIDTH, QUICK = 6, {"pretrain_steps": 30, "choice_tasks": 60, "encoder": "residual", "progress": False}
-
-
-def made(categories, rows, seed, start=0):
-    """Rows of far-apart categories; the same category has the same mean for every seed."""
-    means = 6 * np.random.default_rng(7).normal(size=(200, WIDTH))
-    index = np.repeat(np.arange(start, start + categories), rows)
-    noise = np.random.default_rng(seed).normal(size=(len(index), WIDTH))
-    return (means[index] + noise).astype(np.float32), np.array([f"c{i}" for i in index])
+TRAINED = {**QUICK, "choice_tasks": 60}
 
 
 @pytest.fixture(scope="module")
 def model():
-    return MetaClusterer(**QUICK).fit(*made(18, 25, 0))
+    return MetaClusterer(**TRAINED).fit(*made(18, 25, 0))
 
 
 @pytest.fixture
@@ -165,7 +158,7 @@ def test_what_a_person_said_is_learned_from(model, result):
     said = np.array([name is not None for name in labels])
     np.testing.assert_array_equal(np.array(again.names, object)[again.labels][said], np.array(labels, object)[said])
     background, y = made(18, 25, 0)
-    taught = MetaClusterer(**QUICK).fit(np.concatenate([background, x]), [*y, *labels])
+    taught = MetaClusterer(**TRAINED).fit(np.concatenate([background, x]), [*y, *labels])
     assert {"refunds", result.names[1]} < set(taught.categories_)
 
 
@@ -388,7 +381,7 @@ def test_what_was_renamed_does_not_come_back_under_its_old_name(model):
 
 @pytest.mark.parametrize("choose", ["bound", "auto"])
 def test_rows_that_were_there_go_where_they_were(choose, model):
-    other = model if choose == "auto" else MetaClusterer(**{**QUICK, "choose": "bound"}).fit(*made(18, 25, 0))
+    other = model if choose == "auto" else MetaClusterer(**{**TRAINED, "choose": "bound"}).fit(*made(18, 25, 0))
     x, _ = made(6, 10, 1, start=50)
     result = other.cluster(x)
     more = result.update(x)
