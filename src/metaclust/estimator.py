@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -24,7 +25,10 @@ from metaclust._util.tensors import refusing, versions
 from metaclust.data.inputs import as_rows, is_numeric_matrix, with_table
 from metaclust.data.labels import labelled_rows, read_labels, written_labels
 from metaclust.data.preparation.embeddings import EmbeddingPreparation
+from metaclust.data.preparation.image_embeddings import ImageModelPreparation
 from metaclust.data.preparation.prepare import (
+    ImagesAs,
+    ImageScaling,
     Preparation,
     Scaling,
     TextAs,
@@ -47,8 +51,15 @@ from metaclust.model.config import Preset
 from metaclust.training.discovery import PartlyLabelled, discover, discovers
 from metaclust.training.plan import check_applicable, recipe_for
 from metaclust.training.recipe import learn
+from metaclust.training.remarks import remarks_on, warn_if_little_was_learned
 from metaclust.training.saved import SavedEstimator
 from metaclust.training.settings import check_max_clusters, check_settings
+
+EMBEDS: dict[str, tuple[Any, str]] = {
+    "embedding_model": (EmbeddingPreparation, "sentence embeddings"),
+    "image_model": (ImageModelPreparation, "image embeddings"),
+}
+"""By argument: the preparations whose model it names, and what these return."""
 
 
 class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -90,6 +101,13 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         What texts become.
     embedding_model : str or None, default=None
         A sentence-transformers folder or name, for ``text="embeddings"``.
+    images : {"pixels", "embeddings"}, default="pixels"
+        What images become: learned from their pixels, or embeddings of ``image_model``, which photographs need.
+    image_model : str or None, default=None
+        The folder of a vision model that transformers loads, its name, or an .onnx file, for ``images="embeddings"``.
+    image_scaling : {"auto", "imagenet", "symmetric", "unit", "raw"}, default="auto"
+        How pixels are scaled for an .onnx file, which does not say: by the mean and deviation of ImageNet ("auto"), to
+        -1 to 1, to 0 to 1, or not.
     preset : {"default", "paper"}, default="default"
         Settings that train reliably, or the paper's. See ``ModelConfig`` and ``TrainingConfig``.
     encoder : {"auto", "network", "residual", "tuned"}, default="auto"
@@ -163,6 +181,9 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         scaling: Scaling = "auto",
         text: TextAs = "tfidf",
         embedding_model: str | None = None,
+        images: ImagesAs = "pixels",
+        image_model: str | None = None,
+        image_scaling: ImageScaling = "auto",
         preset: Preset = "default",
         encoder: str = "auto",
         effort: Literal["fast", "balanced", "best"] = "fast",
@@ -188,6 +209,9 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         self.scaling = scaling
         self.text = text
         self.embedding_model = embedding_model
+        self.images = images
+        self.image_model = image_model
+        self.image_scaling = image_scaling
         self.preset = preset
         self.encoder = encoder
         self.effort = effort
@@ -236,11 +260,10 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             )
         rows, remarks = labelled_rows(rows)
         rows = rows.without_small_categories()
-        preparation, rows = fit_preparation(
-            rows, scaling=self.scaling, text=self.text, embedding_model=self.embedding_model
-        )
+        preparation, rows = self._fit_preparation(rows)
         numbers, names = rows.numbered()
         shape = preparation.input_shape
+        remarks += [*notes_on(preparation, rows), *remarks_on(rows, shape)]
         texts = (preparation.model, list(rows.values)) if isinstance(preparation, EmbeddingPreparation) else None
         recipe = recipe_for(
             self.get_params(), preparation(rows), numbers, shape, folder=folder, resume=resume, texts=texts
@@ -252,6 +275,7 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             self.model_.hold_embedder(learned.tuned.tensors)
         self.preparation_ = preparation
         self.categories_ = names
+        warn_if_little_was_learned(learned.run, rows, self.get_params(), len(names))
         return self
 
     def _discover(
@@ -265,12 +289,7 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     ) -> MetaClusterer:
         """Learn from labelled and unlabelled rows, and find the categories of all."""
         started = time.perf_counter()
-        preparation, rows = fit_preparation(
-            replace(rows, labels=None, partial=None),
-            scaling=self.scaling,
-            text=self.text,
-            embedding_model=self.embedding_model,
-        )
+        preparation, rows = self._fit_preparation(replace(rows, labels=None, partial=None))
         tunes = self.encoder == "tuned" or (self.encoder == "auto" and self.effort != "fast")
         texts = None
         if tunes and isinstance(preparation, EmbeddingPreparation):
@@ -288,7 +307,8 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
                 progress=self.progress and current().main,
             )
         )
-        self.model_, self.run_, self.decisions_ = found.model, found.run, found.decisions
+        self.model_, self.run_ = found.model, found.run
+        self.decisions_ = [*notes_on(preparation, rows), *found.decisions]
         if found.tuned is not None and isinstance(preparation, EmbeddingPreparation):
             preparation = preparation.with_weights(found.tuned)
             self.model_.hold_embedder(found.tuned.tensors)
@@ -314,6 +334,17 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             model=self,
         )
         return self
+
+    def _fit_preparation(self, rows: Rows) -> tuple[Preparation, Rows]:
+        return fit_preparation(
+            rows,
+            scaling=self.scaling,
+            text=self.text,
+            embedding_model=self.embedding_model,
+            images=self.images,
+            image_model=self.image_model,
+            image_scaling=self.image_scaling,
+        )
 
     def cluster(
         self,
@@ -481,24 +512,29 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         device: str = "auto",
         *,
         embedding_model: str | os.PathLike[str] | None = None,
+        image_model: str | os.PathLike[str] | None = None,
     ) -> MetaClusterer:
         """Load what :meth:`save` wrote, or a file of :func:`save_model` that says how rows are prepared.
 
         Nothing is downloaded because the file says so. ``embedding_model`` is where the embedding model of a model of
         texts is, if not where the file says: a folder, or a name on the Hugging Face hub, from where it is downloaded.
+        ``image_model`` is where that of a model of images is: a folder, an .onnx file or such a name.
         """
         model, description = load_model(path, device=device)
         with refusing(path, "a MetaClusterer"):
             estimator = cls.of(model, description, device)
-        if embedding_model is not None:
-            estimator._use_embedding_model(embedding_model, str(path))
+        estimator._use_models({"embedding_model": embedding_model, "image_model": image_model}, str(path))
         return estimator
 
-    def _use_embedding_model(self, model: str | os.PathLike[str], name: str = "the model") -> None:
-        """Take the embedding model from another place; ``name`` is what a message calls this model."""
-        if not isinstance(self.preparation_, EmbeddingPreparation):
-            raise ValueError(f"embedding_model={str(model)!r}: {name} has no sentence embeddings; omit it")
-        self.preparation_ = self.preparation_.with_model(model)
+    def _use_models(self, models: Mapping[str, str | os.PathLike[str] | None], name: str = "the model") -> None:
+        """Take the models that embed rows from other places; ``name`` is what a message calls this model."""
+        for argument, (form, what) in EMBEDS.items():
+            model = models.get(argument)
+            if model is None:
+                continue
+            if not isinstance(self.preparation_, form):
+                raise ValueError(f"{argument}={str(model)!r}: {name} has no {what}; omit it")
+            self.preparation_ = self.preparation_.with_model(model)
 
     @classmethod
     def of(cls, model: ClusteringModel, description: Description, device: str = "auto") -> MetaClusterer:
@@ -564,6 +600,11 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         tags.input_tags.three_d_array = True
         tags.transformer_tags.preserves_dtype = ["float32"]
         return tags
+
+
+def notes_on(preparation: Preparation, rows: Rows) -> list[str]:
+    """Return how rows are embedded, where the model that embeds them does not say all of it."""
+    return list(rows.notes[-1:]) if isinstance(preparation, ImageModelPreparation) else []
 
 
 def restored(preparation: Preparation, model: ClusteringModel) -> Preparation:

@@ -19,6 +19,7 @@ from metaclust.cli.options import (
     EmbeddingModel,
     Force,
     Ids,
+    ImageModel,
     Keep,
     Known,
     Label,
@@ -36,6 +37,7 @@ from metaclust.cli.options import (
     columns_to_keep,
     comma_separated,
     example,
+    models_in,
     number_or_auto,
     reading_options,
     refuse,
@@ -79,6 +81,11 @@ def train(
     size: Annotated[int | None, unset("Side of the images in pixels.")] = None,
     text_as: Annotated[str | None, unset("Text features: tfidf (default), counts or embeddings.")] = None,
     embedding_model: EmbeddingModel = None,
+    images_as: Annotated[str | None, unset("Images: pixels (default), or embeddings, which photographs need.")] = None,
+    image_model: ImageModel = None,
+    image_scaling: Annotated[
+        str | None, unset("Pixels for an .onnx file: imagenet (default), symmetric, unit or raw.")
+    ] = None,
     max_clusters: Annotated[str, typer.Option(help="Largest number of clusters, or auto.")] = "auto",
     encoder: Annotated[
         str,
@@ -124,6 +131,9 @@ def train(
         "steps": steps,
         "text": text_as,
         "embedding_model": embedding_model,
+        "images": images_as,
+        "image_model": image_model,
+        "image_scaling": image_scaling,
         "seed": seed,
         "device": device,
         "progress": not quiet,
@@ -176,6 +186,7 @@ def cluster(
     skip_broken: SkipBroken = False,
     max_bytes: MaxBytes = None,
     embedding_model: EmbeddingModel = None,
+    image_model: ImageModel = None,
     seed: Seed = None,
     device: Device = "auto",
     engine: Annotated[str | None, unset("Cluster a folder of .npy or .parquet shards: dask or local.")] = None,
@@ -205,7 +216,9 @@ def cluster(
         "seed": seed,
         "progress": not quiet,
     }
-    trained = TrainedModel(model, settings, number_or_auto(max_clusters), device, embedding_model)
+    trained = TrainedModel(
+        model, settings, number_or_auto(max_clusters), device, models_in(embedding_model, image_model)
+    )
     sharded = {
         "workers": workers,
         "address": address,
@@ -256,6 +269,7 @@ def assign(
     skip_broken: SkipBroken = False,
     max_bytes: MaxBytes = None,
     embedding_model: EmbeddingModel = None,
+    image_model: ImageModel = None,
     device: Device = "auto",
     force: Force = False,
     quiet: Quiet = False,
@@ -276,7 +290,7 @@ def assign(
         outputs,
         confidence=confidence,
         device=device,
-        embedding_model=embedding_model,
+        models=models_in(embedding_model, image_model),
         progress=not quiet,
     )
     show(facts, as_json)
@@ -308,6 +322,7 @@ def update(
     skip_broken: SkipBroken = False,
     max_bytes: MaxBytes = None,
     embedding_model: EmbeddingModel = None,
+    image_model: ImageModel = None,
     device: Device = "auto",
     force: Force = False,
     quiet: Quiet = False,
@@ -332,7 +347,7 @@ def update(
         known=known,
         relabel=relabel,
         device=device,
-        embedding_model=embedding_model,
+        models=models_in(embedding_model, image_model),
         progress=not quiet,
     )
     show(facts, as_json)
@@ -351,6 +366,7 @@ def evaluate(
     skip_broken: SkipBroken = False,
     max_bytes: MaxBytes = None,
     embedding_model: EmbeddingModel = None,
+    image_model: ImageModel = None,
     seed: Seed = None,
     device: Device = "auto",
     quiet: Quiet = False,
@@ -360,7 +376,9 @@ def evaluate(
     from metaclust.cli.commands import TrainedModel, evaluate_model
 
     limit = number_or_auto(max_clusters)
-    trained = TrainedModel(model, {"seed": seed, "progress": not quiet}, limit, device, embedding_model)
+    trained = TrainedModel(
+        model, {"seed": seed, "progress": not quiet}, limit, device, models_in(embedding_model, image_model)
+    )
     reading = reading_options(label, missing, skip_broken, max_bytes, keep=[])
     show(evaluate_model(trained, data, reading, tasks), as_json)
 

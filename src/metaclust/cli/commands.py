@@ -7,7 +7,7 @@ import time
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NoReturn, cast
 
@@ -21,6 +21,7 @@ from metaclust._util.files import remove_finished
 from metaclust._util.locks import LOCK, held, writing
 from metaclust._util.targets import check_file, check_space, same
 from metaclust._util.terminal import printable
+from metaclust.data.kinds import KINDS
 from metaclust.data.labels import without_labels
 from metaclust.data.readers.sources import read_data
 from metaclust.data.readers.tables import read_pairs
@@ -53,7 +54,8 @@ class TrainedModel:
     settings: Mapping[str, Any]
     max_clusters: int | Literal["auto"] | None
     device: str
-    embedding_model: str | None = None
+    models: Mapping[str, str | None] = field(default_factory=dict)
+    """Where the models that embed rows are, if not where the file says, as arguments of ``MetaClusterer.load``."""
 
     @property
     def progress(self) -> bool:
@@ -62,7 +64,7 @@ class TrainedModel:
     def load(self) -> MetaClusterer:
         """Load the model with the settings."""
         choose_device(self.device)
-        estimator = MetaClusterer.load(self.path, self.device, embedding_model=self.embedding_model)
+        estimator = MetaClusterer.load(self.path, self.device, **self.models)
         estimator.set_params(**given(self.settings))
         return estimator
 
@@ -154,6 +156,10 @@ def train_model(
     settings = given({**settings, "progress": settings["progress"] and among.main})
     if "embedding_model" in settings and settings.get("text") != "embeddings":
         raise ValueError("--embedding-model applies to embeddings only: add --text-as embeddings or omit it")
+    for name in ("image_model", "image_scaling"):
+        if name in settings and settings.get("images") != "embeddings":
+            option = f"--{name.replace('_', '-')}"
+            raise ValueError(f"{option} applies to embeddings of images only: add --images-as embeddings or omit it")
     choose_device(settings["device"])
     estimator = MetaClusterer(**settings)
     estimator.check_settings()
@@ -170,8 +176,11 @@ def train_model(
         rows = read(data, reading, settings["progress"])
         if rows.labels is None and rows.partial is None:
             raise DataError(f"{data} has no labels to learn from: name their column with --label ({rows})")
-        if "text" in settings and rows.kind != "text":
-            raise ValueError(f"--text-as applies to text only, but {data} holds {rows.kind}: omit it")
+        for kind in KINDS.values():
+            if kind.option in settings and rows.kind != kind.name:
+                raise ValueError(
+                    f"--{kind.option}-as applies to {kind.name} only, but {data} holds {rows.kind}: omit it"
+                )
         if among.main and not resume:
             clear_run(run)
         console.print(printable(f"If this is interrupted, resume with: {resume_command}"), markup=False)
@@ -282,14 +291,13 @@ def facts_of_rows(result: Clustering) -> dict[str, Any]:
     return facts if result.categories is None else facts | result.scores()
 
 
-def loaded_with_model(path: Path, device: str, embedding_model: str | None, progress: bool) -> Clustering:
+def loaded_with_model(path: Path, device: str, models: Mapping[str, str | None], progress: bool) -> Clustering:
     """Load a clustering whose model encodes further rows."""
     loaded = Clustering.load(path, device)
     if loaded.model is None:
         raise ValueError(f"{path} was saved without its model, which encodes the rows: cluster and save again")
     loaded.model.set_params(progress=progress)
-    if embedding_model is not None:
-        loaded.model._use_embedding_model(embedding_model, str(path))
+    loaded.model._use_models(models, str(path))
     return loaded
 
 
@@ -302,7 +310,7 @@ def update_data(
     known: str,
     relabel: bool,
     device: str,
-    embedding_model: str | None,
+    models: Mapping[str, str | None],
     progress: bool,
 ) -> dict[str, Any]:
     """Add the rows of files or folders of images to the clusters of a file, and write the outputs."""
@@ -312,7 +320,7 @@ def update_data(
     outputs.check(*data, clustering)
     with writing(*outputs.paths, *([] if outputs.clustering else [target])):
         outputs.check(*data, clustering)
-        result = loaded_with_model(clustering, device, embedding_model, progress)
+        result = loaded_with_model(clustering, device, models, progress)
         before, had = len(result), result.n_clusters
         for path in data:
             rows = read(path, {**reading, "like": result.model.preparation_}, progress)
@@ -341,7 +349,7 @@ def assign_data(
     *,
     confidence: float | None,
     device: str,
-    embedding_model: str | None,
+    models: Mapping[str, str | None],
     progress: bool,
 ) -> dict[str, Any]:
     """Assign the rows of a file or a folder of images to the clusters of a file, and write the outputs."""
@@ -350,7 +358,7 @@ def assign_data(
     outputs.check(data, clustering)
     with writing(*outputs.paths):
         outputs.check(data, clustering)
-        loaded = loaded_with_model(clustering, device, embedding_model, progress)
+        loaded = loaded_with_model(clustering, device, models, progress)
         model = loaded.model
         rows = read(data, {**reading, "like": model.preparation_}, progress)
         rows = outputs.writable(rows, reading.get("keep"))

@@ -36,7 +36,10 @@ def unset(words: str) -> Any:
 
 
 DataPath = Annotated[
-    Path, typer.Argument(help="A .csv, .tsv, .jsonl (also .gz), .parquet, .npy or .npz file, or a folder of images.")
+    Path,
+    typer.Argument(
+        help="A .csv, .tsv, .jsonl (also .gz), .parquet, .npy or .npz file, or a folder of images or sounds."
+    ),
 ]
 ModelPath = Annotated[Path, typer.Argument(help="Model file written by `metaclust train`.")]
 Label = Annotated[str | None, unset("Column or array of the known categories; by default one named label or category.")]
@@ -57,8 +60,9 @@ PartialLabel = Annotated[
     str | None, unset("Column of the category of some rows, known or new; cells of all others are empty.")
 ]
 Missing = Annotated[str, typer.Option(help="How to treat rows with missing values: error, drop or mean (numbers).")]
-SkipBroken = Annotated[bool, typer.Option("--skip-broken", help="Skip images that cannot be read.")]
+SkipBroken = Annotated[bool, typer.Option("--skip-broken", help="Skip images or sounds that cannot be read.")]
 EmbeddingModel = Annotated[str | None, unset("Folder or name of a sentence-transformers model.")]
+ImageModel = Annotated[str | None, unset("Folder or name of a vision model of transformers, or an .onnx file.")]
 MaxBytes = Annotated[
     int | None,
     unset("Most bytes of data to read, decompressed; by default half of the memory, and 200 times large files."),
@@ -137,6 +141,11 @@ def reading_options(
         return {**reading_options(partial_label, missing, skip_broken, max_bytes, ids, keep), "partial": True}
     reading = {"label": label, "missing": missing, "on_error": "skip" if skip_broken else None, "max_bytes": max_bytes}
     return {**reading, "ids": ids, "keep": keep}
+
+
+def models_in(embedding_model: str | None, image_model: str | None) -> dict[str, str | None]:
+    """Return where the models that embed rows are, as arguments of ``MetaClusterer.load``."""
+    return {"embedding_model": embedding_model, "image_model": image_model}
 
 
 def columns_to_keep(keep: list[str] | None, out: Path | None) -> list[str] | None:

@@ -24,6 +24,7 @@ from metaclust.data.readers.decoding import USUAL_SIDE
 from metaclust.data.rows import DataError, Rows
 from metaclust.data.sparse import SparseRows
 
+GREY = ("1", "L", "LA")
 READING = Reading(source="X", has_missing=False)
 
 
@@ -66,7 +67,12 @@ def as_rows(x: Any, y: Any = None, like: Preparation | None = None, partial: boo
         ids = None if rows.table is None else rows.table.ids
         return with_table(rows, x, ids)
     if is_image_list(x):
-        x = stack_images(list(x), like)
+        pictures = pictures_of(list(x))
+        values = stack_images(pictures, like)
+        rows = array_rows(values, y, None, "auto", READING)
+        if all(picture.size == (values.shape[2], values.shape[1]) for picture in pictures):
+            return rows
+        return replace(rows, originals=[pixels_of(picture) for picture in pictures])
     if hasattr(x, "to_list") and not isinstance(x, np.ndarray):
         return with_table(array_rows(x.to_list(), y, None, "auto", READING), x)
     return array_rows(x, y, None, "auto", READING)
@@ -98,8 +104,8 @@ def is_image_list(x: Any) -> bool:
     return isinstance(x, list | tuple) and len(x) > 0 and (isinstance(x[0], Image.Image) or np.ndim(x[0]) in (2, 3))
 
 
-def stack_images(images: list[Any], like: Preparation | None) -> NDArray[np.uint8]:
-    """Return images of any sizes, resized to one: that of the model, or as for files."""
+def pictures_of(images: list[Any]) -> list[Image.Image]:
+    """Return images of Pillow for arrays, tensors and images of Pillow, of any sizes."""
     pictures = []
     for i, image in enumerate(images):
         if not isinstance(image, Image.Image):
@@ -115,11 +121,25 @@ def stack_images(images: list[Any], like: Preparation | None) -> NDArray[np.uint
             rows = rows_from_array(array.reshape(1, *array.shape[:2]) if grey else array[None], source=f"X[{i}]")
             image = Image.fromarray(np.moveaxis(np.asarray(rows.values)[0], 0, -1).squeeze())
         pictures.append(image)
+    return pictures
+
+
+def pixels_of(picture: Image.Image) -> NDArray[np.uint8]:
+    """Return (1 or 3, height, width)."""
+    grey = picture.mode in GREY
+    pixels = np.asarray(picture.convert("L" if grey else "RGB"))
+    return pixels[None] if grey else pixels.transpose(2, 0, 1)
+
+
+def stack_images(images: list[Any], like: Preparation | None) -> NDArray[np.uint8]:
+    """Return images of any sizes, resized to one: that of the model, or as for files."""
+    pictures = pictures_of(images)
     if like is not None and like.kind == "images":
-        channels, height, width = like.input_shape
+        reading = like.reading()
+        (height, width), channels = reading["size"], reading["channels"]
     else:
         sizes = {picture.size for picture in pictures}
-        channels = 1 if all(picture.mode in ("1", "L", "LA") for picture in pictures) else 3
+        channels = 1 if all(picture.mode in GREY for picture in pictures) else 3
         width, height = sizes.pop() if len(sizes) == 1 else (USUAL_SIDE, USUAL_SIDE)
     mode = "L" if channels == 1 else "RGB"
     fitted = [

@@ -39,7 +39,8 @@ KINDS: dict[Kind, DataKind] = {
             "images",
             "pixels",
             "numbers of shape (rows, height, width) or (rows, 1 or 3, height, width)",
-            {"": "images"},
+            {"pixels": "images", "embeddings": "image-embeddings"},
+            option="images",
         ),
         DataKind(
             "text",

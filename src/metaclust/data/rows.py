@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -14,7 +15,9 @@ from scipy import sparse
 from metaclust.data.input_table import InputTable
 from metaclust.data.kinds import DataKind, Kind, kind_named
 
-Values: TypeAlias = NDArray[Any] | list[str] | sparse.csr_array
+Values: TypeAlias = NDArray[Any] | list[str] | list[NDArray[np.uint8]] | sparse.csr_array
+Original: TypeAlias = Path | NDArray[np.uint8]
+"""An image as it came: a file, or (channels, height, width)."""
 
 
 class DataError(ValueError):
@@ -31,11 +34,11 @@ class Rows:
 
     Parameters
     ----------
-    kind : {"vectors", "images", "text"}
+    kind : {"vectors", "images", "sounds", "text"}
         What the rows are.
-    values : array, sparse array or list of str
+    values : array, sparse array, list of str or list of array
         float32 (rows, columns), dense or sparse, for vectors; uint8 (rows, channels, height, width) for images;
-        a list of strings for text.
+        a list of uint8 (bands, frames), spectrograms, for sounds; a list of strings for text.
     ids : list of str
         A name for each row: the path of a file, a cell of the table, or the number of the row.
     labels : list of str, optional
@@ -50,6 +53,8 @@ class Rows:
         The category of each row, "" where it is unknown, if it is known of some rows only; ``labels`` is then None.
     table : InputTable, optional
         The table that the rows come from: results carry its columns.
+    originals : list of path or array, optional
+        Images as they came, before they were brought to one size: what an image model is given.
     """
 
     kind: Kind
@@ -61,6 +66,7 @@ class Rows:
     notes: tuple[str, ...] = ()
     partial: list[str] | None = None
     table: InputTable | None = field(default=None, compare=False, repr=False)
+    originals: list[Original] | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         kind_named(self.kind)
@@ -98,8 +104,9 @@ class Rows:
         labels = None if self.labels is None else [self.labels[i] for i in index]
         partial = None if self.partial is None else [self.partial[i] for i in index]
         table = None if self.table is None else self.table.take(index)
+        originals = None if self.originals is None else [self.originals[i] for i in index]
         ids = [self.ids[i] for i in index]
-        return replace(self, values=values, ids=ids, labels=labels, partial=partial, table=table)
+        return replace(self, values=values, ids=ids, labels=labels, partial=partial, table=table, originals=originals)
 
     def followed_by(self, others: Rows) -> Rows:
         """Return these rows and others of the same kind after them."""
@@ -111,7 +118,16 @@ class Rows:
         else:
             values = np.concatenate([self.values, np.asarray(others.values)])
         labels = None if self.labels is None or others.labels is None else [*self.labels, *others.labels]
-        return replace(self, values=values, ids=[*self.ids, *others.ids], labels=labels, partial=None, table=None)
+        originals = None if self.originals is None or others.originals is None else self.originals + others.originals
+        return replace(
+            self,
+            values=values,
+            ids=[*self.ids, *others.ids],
+            labels=labels,
+            partial=None,
+            table=None,
+            originals=originals,
+        )
 
     def numbered(self) -> tuple[NDArray[np.int64], list[str]]:
         """Return the category of each row as a number, and the names of the categories in order.

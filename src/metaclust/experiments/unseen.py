@@ -154,9 +154,9 @@ def fitted(data: Data, categories: Labels, model: MetaClusterer) -> MetaClustere
 
 
 def recorded(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return settings for a results file, which names an embedding model without its folder."""
-    model = settings.get("embedding_model")
-    return {**settings, "embedding_model": Path(model).name} if model else settings
+    """Return settings for a results file, which names a model that embeds rows without its folder."""
+    models = {name: Path(settings[name]).name for name in ("embedding_model", "image_model") if settings.get(name)}
+    return {**settings, **models}
 
 
 def measured(tasks: list[Task], found: list[Labels]) -> dict[str, Any]:

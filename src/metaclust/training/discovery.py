@@ -113,7 +113,7 @@ class VectorRows(nn.Module):
 
 def discovers(settings: Mapping[str, Any], rows: Rows, known: Labels) -> bool:
     """Return whether categories are found in training: of embeddings, of which at least half are unlabelled."""
-    embeddings = (rows.kind == "text" and settings["text"] == "embeddings") or (
+    embeddings = settings.get(rows.data_kind.option or "") == "embeddings" or (
         rows.kind == "vectors" and isinstance(rows.values, np.ndarray) and of_unit_length(torch.from_numpy(rows.values))
     )
     usual = settings["preset"] == "default" and settings["encoder"] in ("auto", "residual", "tuned")

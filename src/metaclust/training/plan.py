@@ -13,6 +13,7 @@ from torch import Tensor
 
 from metaclust._util.devices import choose_device
 from metaclust._util.distributed import current
+from metaclust.data.kinds import KINDS
 from metaclust.data.rows import Rows
 from metaclust.data.sparse import SparseRows
 from metaclust.model.config import ModelConfig
@@ -144,12 +145,16 @@ def training_tasks(
 def check_applicable(settings: Mapping[str, Any], rows: Rows) -> None:
     """Raise an error for a setting that would be ignored with rows of this kind."""
     kind = rows.data_kind
-    if settings["augment"] in (True, "turn") and kind.values != "pixels":
-        raise ValueError(f"augment={settings['augment']!r} is for images, but {rows.source} holds {kind.plural}")
+    form = settings.get(kind.option) if kind.option else None
+    if settings["augment"] in (True, "turn") and (kind.values != "pixels" or form == "embeddings"):
+        held = f"{kind.plural} as embeddings" if form == "embeddings" else kind.plural
+        raise ValueError(f"augment={settings['augment']!r} is for images, but {rows.source} holds {held}")
     if settings["scaling"] != "auto" and kind.name != "vectors":
         raise ValueError(f"scaling={settings['scaling']!r} is for vectors, but {rows.source} holds {kind.plural}")
-    if settings["text"] != "tfidf" and kind.name != "text":
-        raise ValueError(f"text={settings['text']!r} is for texts, but {rows.source} holds {kind.plural}")
+    for other in KINDS.values():
+        if other.option and other is not kind and settings[other.option] != next(iter(other.preparations)):
+            given = f"{other.option}={settings[other.option]!r}"
+            raise ValueError(f"{given} is for {other.plural}, but {rows.source} holds {kind.plural}")
     if settings["encoder"] == "tuned" and settings["text"] != "embeddings":
         raise ValueError(
             "encoder='tuned' trains the embedding model of texts: it needs text='embeddings' and an embedding_model"
@@ -158,3 +163,6 @@ def check_applicable(settings: Mapping[str, Any], rows: Rows) -> None:
         raise ValueError(
             f"embedding_model={settings['embedding_model']!r} is for text='embeddings', but text={settings['text']!r}"
         )
+    for name, usual in (("image_model", None), ("image_scaling", "auto")):
+        if settings[name] != usual and settings["images"] != "embeddings":
+            raise ValueError(f"{name}={settings[name]!r} is for images='embeddings', but images={settings['images']!r}")

@@ -56,8 +56,9 @@ class SavedEstimator:
         schema.fields({"decisions": decisions}, DECISIONS)
         if "task_rows" in settings:
             settings = {**settings, "task_rows": tuple(settings["task_rows"])}
-        if isinstance(settings.get("embedding_model"), str):
-            settings = {**settings, "embedding_model": NamedByFile(settings["embedding_model"])}
+        for name in ("embedding_model", "image_model"):
+            if isinstance(settings.get(name), str):
+                settings = {**settings, name: NamedByFile(settings[name])}
         preparation = preparation_from(rest)
         if preparation.input_shape != model.config.input_shape:
             raise DataError(

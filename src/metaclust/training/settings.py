@@ -9,6 +9,7 @@ import numpy as np
 
 from metaclust._util.checks import check_choices, check_count, check_seed
 from metaclust._util.schema import LARGEST_WHOLE, Check, flag, list_of, number, one_of, optional, text, whole
+from metaclust.data.preparation.pixels import check_scaling
 from metaclust.model.config import MOST_CLUSTERS
 from metaclust.model.encoders import ENCODERS
 from metaclust.training.config import TrainingConfig
@@ -27,7 +28,8 @@ SAVED_SETTINGS: dict[str, Check] = {
     "augment": one_of("auto", "turn", True, False),
     "scaling": one_of("auto", "standard", "none"),
     **dict.fromkeys(("text", "preset", "encoder", "choose", "components", "device", "effort"), text),
-    "embedding_model": optional(text),
+    **dict.fromkeys(("embedding_model", "image_model"), optional(text)),
+    **dict.fromkeys(("images", "image_scaling"), text),
     "representation": optional(whole(1)),
     "dropout": optional(number(0, 1)),
     "progress": flag,
@@ -65,6 +67,7 @@ def check_settings(settings: Mapping[str, Any]) -> None:
             raise ValueError(f"{name}={value!r}: it must be at least 0 and at most {highest}")
     choices = {"encoder": ("auto", *ENCODERS, "tuned"), "choose": ("auto", "learned", "bound"), "effort": tuple(STEPS)}
     check_choices(settings, choices)
+    check_scaling(settings["image_scaling"])
     if settings["augment"] not in ("auto", "turn", True, False):
         raise ValueError(f"augment={settings['augment']!r}: choose 'auto', 'turn', True or False")
     if not isinstance(settings["task_rows"], tuple | list) or len(settings["task_rows"]) != 2:

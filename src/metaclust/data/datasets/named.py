@@ -26,6 +26,8 @@ from metaclust.data.readers.tables import read_table
 from metaclust.data.rows import DataError, Rows
 
 TABLES = tuple(f"data{ending}" for ending in (".jsonl.gz", ".jsonl", ".csv.gz", ".csv", ".parquet"))
+PACKED = {"caltech101": ("caltech101_jpeg64.npz", 64), "grocery": ("grocery_jpeg96.npz", 96)}
+"""Photographs by data set: their file, and the pixels of a side."""
 
 
 @dataclass(frozen=True)
@@ -129,8 +131,8 @@ def load_dataset(
     if name == "mini-imagenet":
         rows, groups = read_mini_imagenet(folder, size=size or 84, progress=progress)
         return from_rows(name, rows, groups)
-    if name == "caltech101":
-        return read_caltech(folder, progress)
+    if name in PACKED:
+        return read_packed(name, folder, progress)
     return read_text(name, folder)
 
 
@@ -140,17 +142,19 @@ def read_icons() -> Dataset:
     return Dataset("icons", arrays["images"][:, None], arrays["labels"].astype(np.int64), names)
 
 
-def read_caltech(folder: Path, progress: bool) -> Dataset:
-    file = folder / "caltech101_jpeg64.npz"
+def read_packed(name: str, folder: Path, progress: bool) -> Dataset:
+    """Return photographs of one size: JPEG files one after another in an .npz, or class folders of files."""
+    packed, side = PACKED[name]
+    file = folder / packed
     if not file.is_file():
-        return from_rows("caltech101", read_image_folder(folder, size=64, channels=3, fit="crop", progress=progress))
+        return from_rows(name, read_image_folder(folder, size=side, channels=3, fit="crop", progress=progress))
     arrays = load_arrays(file, ("jpeg", "offsets", "labels", "names"))
     content, ends = arrays["jpeg"].tobytes(), arrays["offsets"].tolist()
     jpegs = [content[start:end] for start, end in pairwise(ends)]
     names = [f"{file.name}, image {i}" for i in range(len(jpegs))]
-    images, _ = decode_many(jpegs, names, Decoding(64, 64, 3), progress=progress)
+    images, _ = decode_many(jpegs, names, Decoding(side, side, 3), progress=progress)
     categories = [str(category) for category in arrays["names"]]
-    return Dataset("caltech101", images, arrays["labels"].astype(np.int64), categories)
+    return Dataset(name, images, arrays["labels"].astype(np.int64), categories)
 
 
 def read_text(name: str, folder: Path) -> Dataset:

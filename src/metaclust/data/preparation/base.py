@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal, Protocol, TypeAlias, runtime_checkabl
 from torch import Tensor
 
 from metaclust.data.kinds import Kind
+from metaclust.data.preparation.pixels import ImageScaling
 from metaclust.data.preparation.vocabulary import WordRules
 from metaclust.data.readers.decoding import Fit
 from metaclust.data.rows import DataError, Rows
@@ -19,6 +20,10 @@ NOT_DESCRIBED = {"described": False}
 """Metadata of a field of a preparation that is no part of its description."""
 TextAs: TypeAlias = str
 """A key of ``KINDS["text"].preparations``."""
+ImagesAs: TypeAlias = str
+"""A key of ``KINDS["images"].preparations``."""
+SoundsAs: TypeAlias = str
+"""A key of ``KINDS["sounds"].preparations``."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +35,10 @@ class Options:
     rules: WordRules | None = None
     embedding_model: str | None = None
     fit: Fit = "stretch"
+    images: ImagesAs = "pixels"
+    image_model: str | None = None
+    image_scaling: ImageScaling = "auto"
+    sounds: SoundsAs = "spectrograms"
 
 
 @runtime_checkable

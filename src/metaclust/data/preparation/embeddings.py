@@ -19,9 +19,9 @@ from torch import Tensor
 
 from metaclust._util.checks import is_count
 from metaclust._util.devices import choose_device
-from metaclust._util.progress import Waiting
 from metaclust.data.kinds import Kind
 from metaclust.data.preparation.base import NOT_DESCRIBED, Options, are_strings, require, short_repr, values_of
+from metaclust.data.preparation.embedded_once import BATCHES, EmbeddedOnce, of_length_one
 from metaclust.data.preparation.model_folder import (
     NamedByFile,
     checked_model,
@@ -36,8 +36,6 @@ from metaclust.data.rows import DataError, Rows, listed
 
 LARGE = 1 << 20
 """Bytes of a file that is hashed once, and again only if its size or times change."""
-BATCHES = 4
-"""Batches that are computed before they are written to the cache."""
 
 
 @dataclass(frozen=True)
@@ -178,30 +176,18 @@ class SentenceEmbedder:
         keys, distinct = hashed(texts)
         if not keys:
             return np.empty((0, self.width), np.float32)
-        width, found = self._vectors.read(list(distinct))
-        if len(found) < len(distinct):
-            # Before the bar below: a download has its own.
-            _ = self.folder
-            with Waiting("embedding texts", len(distinct) - len(found), enabled=progress) as bar:
-                self._load()
-                if width != self._width:
-                    found = {}
-                missing = {key: text for key, text in distinct.items() if key not in found}
-                # Texts of similar length share a batch, to pad little; the longest, which need most memory, come first.
-                order = sorted(missing, key=lambda key: len(missing[key]), reverse=True)
-                for start in range(0, len(order), BATCHES * self.batch_size):
-                    block = order[start : start + BATCHES * self.batch_size]
-                    vectors = self._encode([missing[key] for key in block])
-                    if not (finite := np.isfinite(vectors).all(axis=1)).all():
-                        row = keys.index(block[int(finite.argmin())])
-                        raise DataError(
-                            f"texts[{row}]: the embedding model {str(self.model)!r} returns numbers that are not "
-                            f"finite on device {self.device}. Choose another model, or leave the text out"
-                        )
-                    self._vectors.write(block, vectors)
-                    found.update(zip(block, vectors, strict=True))
-                    bar.advance(len(block))
-        return np.stack([found[key] for key in keys])
+        once = EmbeddedOnce(
+            self._vectors,
+            lambda: self.folder,
+            self._ready,
+            lambda block: self._encode([distinct[key] for key in block]),
+            BATCHES * self.batch_size,
+            "embedding texts",
+            f"the embedding model {str(self.model)!r} on device {self.device}",
+            # Texts of similar length share a batch, to pad little; the longest, which need most memory, come first.
+            lambda missing: sorted(missing, key=lambda key: len(distinct[key]), reverse=True),
+        )
+        return once(keys, "texts", progress)
 
     @cached_property
     def _vectors(self) -> VectorCache:
@@ -212,6 +198,10 @@ class SentenceEmbedder:
         if self.weights is not None:
             name = hashlib.sha256(f"{name}\n{self.weights.digest}\n".encode()).hexdigest()
         return VectorCache(self.cache / f"{name}.sqlite")
+
+    def _ready(self) -> int:
+        self._load()
+        return self._width
 
     def _load(self) -> None:
         with self._lock:
@@ -246,10 +236,9 @@ known_hash = lru_cache(maxsize=32)(new_hash)
 
 
 def unit_vectors(model: Any, texts: list[str], batch_size: int) -> NDArray[np.float32]:
-    vectors = np.asarray(model.encode(texts, batch_size=batch_size, show_progress_bar=False), dtype=np.float32)
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    unit: NDArray[np.float32] = vectors / np.maximum(lengths, np.finfo(np.float32).tiny)
-    return unit
+    return of_length_one(
+        np.asarray(model.encode(texts, batch_size=batch_size, show_progress_bar=False), dtype=np.float32)
+    )
 
 
 def hashed(texts: Sequence[str]) -> tuple[list[bytes], dict[bytes, str]]:

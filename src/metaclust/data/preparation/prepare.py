@@ -6,9 +6,18 @@ import reprlib
 from typing import Any
 
 from metaclust.data.kinds import one_of
-from metaclust.data.preparation.base import Options, Preparation, Scaling, TextAs, described_fields
+from metaclust.data.preparation.base import (
+    ImagesAs,
+    Options,
+    Preparation,
+    Scaling,
+    TextAs,
+    described_fields,
+)
 from metaclust.data.preparation.embeddings import EmbeddingPreparation
+from metaclust.data.preparation.image_embeddings import ImageEmbeddingPreparation
 from metaclust.data.preparation.images import ImagePreparation
+from metaclust.data.preparation.pixels import ImageScaling
 from metaclust.data.preparation.vectors import VectorPreparation
 from metaclust.data.preparation.vocabulary import WordRules
 from metaclust.data.preparation.words import WordPreparation
@@ -17,6 +26,8 @@ from metaclust.data.rows import DataError, Rows
 
 __all__ = [
     "PREPARATIONS",
+    "ImageScaling",
+    "ImagesAs",
     "Preparation",
     "Scaling",
     "TextAs",
@@ -28,6 +39,7 @@ __all__ = [
 PREPARATIONS: dict[str, Any] = {
     "vectors": VectorPreparation,
     "images": ImagePreparation,
+    "image-embeddings": ImageEmbeddingPreparation,
     "words": WordPreparation,
     "embeddings": EmbeddingPreparation,
 }
@@ -41,6 +53,9 @@ def fit_preparation(
     text: TextAs = "tfidf",
     rules: WordRules | None = None,
     embedding_model: str | None = None,
+    images: ImagesAs = "pixels",
+    image_model: str | None = None,
+    image_scaling: ImageScaling = "auto",
     fit: Fit = "stretch",
 ) -> tuple[Preparation, Rows]:
     """Learn from the training rows how rows like them are prepared for the encoder.
@@ -58,8 +73,15 @@ def fit_preparation(
         Which words and documents to keep for TF-IDF and word counts.
     embedding_model : str, optional
         The folder of a sentence-transformers model, or its name on the Hugging Face hub.
+    images : {"pixels", "embeddings"}
+        What images become: pixels of one size, or embeddings of ``image_model``.
+    image_model : str, optional
+        The folder of a vision model that transformers loads, its name on the Hugging Face hub, or an .onnx file.
+    image_scaling : {"auto", "imagenet", "symmetric", "unit", "raw"}
+        How pixels are scaled for an .onnx file: by the mean and deviation of ImageNet (the default), to -1 to 1, to
+        0 to 1, or not.
     fit : {"stretch", "crop", "pad"}
-        How later image files are brought to the size of these images.
+        How later image files are brought to the size of these images, and images to that of an .onnx file.
 
     Returns
     -------
@@ -69,10 +91,11 @@ def fit_preparation(
         The rows that are kept: the word rules may leave some out.
     """
     kind = rows.data_kind
-    chosen = "" if kind.option is None else text
+    asked = {"text": text, "images": images}
+    chosen = "" if kind.option is None else asked[kind.option]
     if chosen not in kind.preparations:
         raise ValueError(f"{kind.option}={chosen!r}: choose {one_of(kind.preparations)}")
-    options = Options(scaling, text, rules, embedding_model, fit)
+    options = Options(scaling, text, rules, embedding_model, fit, images, image_model, image_scaling)
     fitted: tuple[Preparation, Rows] = PREPARATIONS[kind.preparations[chosen]].from_rows(rows, options)
     return fitted
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 from scipy import sparse
@@ -150,6 +150,6 @@ def vectorizer(**settings: Any) -> CountVectorizer:
 
 
 def texts_of(rows: Rows) -> list[str]:
-    if not isinstance(rows.values, list):
+    if rows.data_kind.values != "strings":
         raise DataError(f"{rows.source} holds {rows.kind}, not text: give a file with a column of text")
-    return rows.values
+    return cast("list[str]", rows.values)

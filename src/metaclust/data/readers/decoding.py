@@ -112,11 +112,18 @@ def decode(source: Path | bytes, decoding: Decoding, name: str) -> NDArray[np.ui
         # A JPEG is decoded at 1/2, 1/4 or 1/8 where that leaves twice the pixels needed: several times faster.
         enough = 2 * max(decoding.height, decoding.width)
         image.draft(None, (enough, enough))
-        flat = _flat(image, decoding.channels)
-        turn = TURNS.get(_orientation(image))
-        flat = flat if turn is None else flat.transpose(turn)
-        pixels: NDArray[np.uint8] = np.asarray(_fitted(flat, (decoding.width, decoding.height), decoding.fit))
+        flat = _upright(image, decoding.channels)
+        pixels: NDArray[np.uint8] = np.asarray(fitted(flat, (decoding.width, decoding.height), decoding.fit))
     return pixels[None] if decoding.channels == 1 else pixels.transpose(2, 0, 1)
+
+
+def decode_whole(source: Path | bytes, most_side: int, name: str, max_pixels: int = MAX_PIXELS) -> Image.Image:
+    """Return an image in colour, upright, over white; in its own shape, at most so many pixels long."""
+    with _opened(source, max_pixels, name) as image:
+        image.draft(None, (most_side, most_side))
+        flat = _upright(image, 3)
+        flat.thumbnail((most_side, most_side), RESAMPLING)
+        return flat
 
 
 @contextmanager
@@ -152,6 +159,12 @@ def _file(source: Path | bytes, name: str) -> BytesIO:
     return BytesIO(content)
 
 
+def _upright(image: Image.Image, channels: Channels) -> Image.Image:
+    turn = TURNS.get(_orientation(image))
+    flat = _flat(image, channels)
+    return flat if turn is None else flat.transpose(turn)
+
+
 def _flat(image: Image.Image, channels: Channels) -> Image.Image:
     """Return the image in 8 bits, grey or colour, over white where it is transparent."""
     mode = "L" if channels == 1 else "RGB"
@@ -183,7 +196,8 @@ def _orientation(image: Image.Image) -> int:
         return 1
 
 
-def _fitted(image: Image.Image, size: tuple[int, int], fit: Fit) -> Image.Image:
+def fitted(image: Image.Image, size: tuple[int, int], fit: Fit) -> Image.Image:
+    """Return an image of this width and height."""
     if image.size == size:
         return image
     if fit == "stretch":

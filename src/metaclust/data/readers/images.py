@@ -157,12 +157,13 @@ def read_image_folder(
     if left_out := len(paths) - len(values):
         notes.append(f"left out {left_out:,} files that cannot be read")
     ids = [name for name, keep in zip(ids, kept, strict=True) if keep]
+    files = [path for path, keep in zip(paths, kept, strict=True) if keep]
     labels = [name.rpartition("/")[0] for name in ids] if found.nested else None
     if labels is None:
         notes.append("no categories: the images lie directly in the folder")
     else:
         notes.append(f"{len(set(labels)):,} categories, one for each folder of images")
-    return Rows("images", values, ids, labels, source=str(folder), notes=tuple(notes))
+    return Rows("images", values, ids, labels, source=str(folder), notes=tuple(notes), originals=[*files])
 
 
 @dataclass
