@@ -31,9 +31,11 @@ from metaclust.data.preparation.prepare import (
     ImageScaling,
     Preparation,
     Scaling,
+    SoundsAs,
     TextAs,
     fit_preparation,
 )
+from metaclust.data.preparation.sounds import SpectrogramPreparation
 from metaclust.data.preparation.tuned import TunedWeights
 from metaclust.data.rows import DataError, Rows
 from metaclust.inference.calibrate import CHOICE_TASKS
@@ -108,6 +110,9 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     image_scaling : {"auto", "imagenet", "symmetric", "unit", "raw"}, default="auto"
         How pixels are scaled for an .onnx file, which does not say: by the mean and deviation of ImageNet ("auto"), to
         -1 to 1, to 0 to 1, or not.
+    sounds : {"spectrograms", "statistics", "embeddings"}, default="spectrograms"
+        What sounds become: spectrograms, learned as images are, statistics of their cepstra, or embeddings of their
+        spectrograms by ``image_model``.
     preset : {"default", "paper"}, default="default"
         Settings that train reliably, or the paper's. See ``ModelConfig`` and ``TrainingConfig``.
     encoder : {"auto", "network", "residual", "tuned"}, default="auto"
@@ -184,6 +189,7 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         images: ImagesAs = "pixels",
         image_model: str | None = None,
         image_scaling: ImageScaling = "auto",
+        sounds: SoundsAs = "spectrograms",
         preset: Preset = "default",
         encoder: str = "auto",
         effort: Literal["fast", "balanced", "best"] = "fast",
@@ -212,6 +218,7 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         self.images = images
         self.image_model = image_model
         self.image_scaling = image_scaling
+        self.sounds = sounds
         self.preset = preset
         self.encoder = encoder
         self.effort = effort
@@ -266,7 +273,7 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         remarks += [*notes_on(preparation, rows), *remarks_on(rows, shape)]
         texts = (preparation.model, list(rows.values)) if isinstance(preparation, EmbeddingPreparation) else None
         recipe = recipe_for(
-            self.get_params(), preparation(rows), numbers, shape, folder=folder, resume=resume, texts=texts
+            self.get_params(), preparation(rows), numbers, shape, rows.kind, folder=folder, resume=resume, texts=texts
         )
         learned = learn(recipe)
         self.model_, self.run_, self.decisions_ = learned.model, learned.run, [*remarks, *learned.decisions]
@@ -344,6 +351,7 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             images=self.images,
             image_model=self.image_model,
             image_scaling=self.image_scaling,
+            sounds=self.sounds,
         )
 
     def cluster(
@@ -603,8 +611,9 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
 
 def notes_on(preparation: Preparation, rows: Rows) -> list[str]:
-    """Return how rows are embedded, where the model that embeds them does not say all of it."""
-    return list(rows.notes[-1:]) if isinstance(preparation, ImageModelPreparation) else []
+    """Return what a preparation has found or chosen, as it said last of the rows."""
+    noted = isinstance(preparation, ImageModelPreparation | SpectrogramPreparation)
+    return list(rows.notes[-1:]) if noted else []
 
 
 def restored(preparation: Preparation, model: ClusteringModel) -> Preparation:

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from metaclust import DataError, Rows, describe_preparation, fit_preparation, preparation_from, rows_from_array
 from metaclust.data.kinds import KINDS, check_kind, kind_named
-from metaclust.data.preparation import embeddings
+from metaclust.data.preparation import embeddings, image_embeddings
 from metaclust.data.preparation.prepare import PREPARATIONS
 from metaclust.data.sparse import dense
 
@@ -51,15 +52,27 @@ class Embedder:
         return bits / np.linalg.norm(bits, axis=1, keepdims=True)
 
 
+class OfImages(Embedder):
+    """In place of an image model: a unit vector by the hash of the pixels."""
+
+    about = "as they are"
+    place = Path("stub")
+
+    def embed(self, images: list[NDArray[np.uint8]]) -> NDArray[np.float32]:
+        return super().embed([image.tobytes().hex() for image in images])
+
+
 @pytest.fixture(autouse=True)
 def _embedder() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(embeddings, "SentenceEmbedder", Embedder)
+        patch.setattr(image_embeddings, "ImageEmbedder", OfImages)
         yield
 
 
 def prepared(kind: str, way: str):
-    options = {KINDS[kind].option: way, "embedding_model": "stub"} if KINDS[kind].option else {}
+    models = {"embedding_model": "stub", "image_model": "stub"}
+    options = {KINDS[kind].option: way, **models} if KINDS[kind].option else {}
     return fit_preparation(EXAMPLES[kind](), **options)
 
 

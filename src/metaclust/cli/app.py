@@ -72,7 +72,7 @@ def train(
     data: DataPath,
     out: Annotated[Path, typer.Option(help="Model file to write.")],
     label: Label = None,
-    kind: Annotated[str, typer.Option(help="Kind of data: auto, vectors, images or text.")] = "auto",
+    kind: Annotated[str, typer.Option(help="Kind of data: auto, vectors, images, sounds or text.")] = "auto",
     text_column: Annotated[str | None, unset("Column that holds the text; by default detected.")] = None,
     columns: Annotated[str | None, unset("Comma-separated column names; by default all numeric columns.")] = None,
     missing: Missing = "error",
@@ -85,6 +85,9 @@ def train(
     image_model: ImageModel = None,
     image_scaling: Annotated[
         str | None, unset("Pixels for an .onnx file: imagenet (default), symmetric, unit or raw.")
+    ] = None,
+    sounds_as: Annotated[
+        str | None, unset("Sounds: spectrograms (default), statistics, or embeddings of spectrograms.")
     ] = None,
     max_clusters: Annotated[str, typer.Option(help="Largest number of clusters, or auto.")] = "auto",
     encoder: Annotated[
@@ -134,6 +137,7 @@ def train(
         "images": images_as,
         "image_model": image_model,
         "image_scaling": image_scaling,
+        "sounds": sounds_as,
         "seed": seed,
         "device": device,
         "progress": not quiet,

@@ -157,7 +157,7 @@ def train_model(
     if "embedding_model" in settings and settings.get("text") != "embeddings":
         raise ValueError("--embedding-model applies to embeddings only: add --text-as embeddings or omit it")
     for name in ("image_model", "image_scaling"):
-        if name in settings and settings.get("images") != "embeddings":
+        if name in settings and "embeddings" not in (settings.get("images"), settings.get("sounds")):
             option = f"--{name.replace('_', '-')}"
             raise ValueError(f"{option} applies to embeddings of images only: add --images-as embeddings or omit it")
     choose_device(settings["device"])
@@ -441,5 +441,5 @@ def exit_interrupted(resume_command: str, quiet: bool = False) -> NoReturn:
 
 def read(data: Path, reading: Mapping[str, Any], progress: bool) -> Rows:
     if reading.get("on_error") is not None and data.is_file():
-        raise ValueError(f"--skip-broken applies to folders of images, but {data} is a file: omit it")
+        raise ValueError(f"--skip-broken applies to folders of images or sounds, but {data} is a file: omit it")
     return read_data(data, progress=progress, **reading)

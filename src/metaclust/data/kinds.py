@@ -20,7 +20,7 @@ class DataKind:
     name: Kind
     singular: str
     plural: str
-    values: Literal["numbers", "pixels", "strings"]
+    values: Literal["numbers", "pixels", "spectrograms", "strings"]
     form: str
     """What arrays of this kind look like, for messages."""
     preparations: Mapping[str, str]
@@ -41,6 +41,15 @@ KINDS: dict[Kind, DataKind] = {
             "numbers of shape (rows, height, width) or (rows, 1 or 3, height, width)",
             {"pixels": "images", "embeddings": "image-embeddings"},
             option="images",
+        ),
+        DataKind(
+            "sounds",
+            "sound",
+            "sounds",
+            "spectrograms",
+            "read from folders of .wav and .flac files",
+            {"spectrograms": "spectrograms", "statistics": "sound-statistics", "embeddings": "sound-embeddings"},
+            option="sounds",
         ),
         DataKind(
             "text",

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from metaclust.data.preparation.sounds import pictures_of, typical_frames
 from metaclust.data.rows import Rows
 from metaclust.inference.result import Clustering
 from metaclust.report.distinctive import Column, ColumnStatistics, Word, distinctive_words, largest
@@ -173,7 +174,23 @@ class VectorContent(Content):
         return {"numbers": numbers, "columns": [shortened_name(self.column_name(c), MAP_NAME) for c in used]}
 
 
-CONTENT: dict[str, type[Content]] = {"text": TextContent, "images": ImageContent, "vectors": VectorContent}
+class SoundContent(ImageContent):
+    """Shows spectrograms: time from left to right, high sounds above."""
+
+    def __init__(self, rows: Rows, labels: NDArray[np.int64], clusters: int) -> None:
+        super().__init__(rows, labels, clusters)
+        self.images = pictures_of(rows, typical_frames(rows))
+
+    def describe(self) -> str:
+        return "sounds, as spectrograms"
+
+
+CONTENT: dict[str, type[Content]] = {
+    "text": TextContent,
+    "images": ImageContent,
+    "sounds": SoundContent,
+    "vectors": VectorContent,
+}
 """By kind of data; :class:`Content` for any other."""
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from metaclust._util.devices import choose_device
 from metaclust._util.distributed import current
-from metaclust.data.kinds import KINDS
+from metaclust.data.kinds import KINDS, Kind
 from metaclust.data.rows import Rows
 from metaclust.data.sparse import SparseRows
 from metaclust.model.config import ModelConfig
@@ -42,19 +42,20 @@ def recipe_for(
     x: Tensor | SparseRows,
     y: NDArray[np.int64],
     input_shape: tuple[int, ...],
+    kind: Kind = "images",
     *,
     folder: str | os.PathLike[str] | None,
     resume: bool,
     texts: EmbeddedTexts | None = None,
 ) -> Recipe:
-    """Return how to learn from prepared rows ``x`` of the categories ``y``.
+    """Return how to learn from prepared rows ``x`` of the categories ``y``; ``kind`` is what they were.
 
     ``texts`` are what was embedded, where the embedding model may be trained, too.
     """
     images, paper = len(input_shape) == 3, settings["preset"] == "paper"
     if images and paper and settings["encoder"] == "residual":
         raise ValueError("encoder='residual' with preset='paper': the paper's images need encoder='network' or 'auto'")
-    sampler, validation = training_tasks(settings, x, y, images)
+    sampler, validation = training_tasks(settings, x, y, augmentation_of(settings, kind) if images else None)
     changes: dict[str, Any] = {
         "max_clusters": trained_clusters(settings),
         "components": settings["components"],
@@ -119,7 +120,7 @@ def trained_clusters(settings: Mapping[str, Any]) -> int:
 
 
 def training_tasks(
-    settings: Mapping[str, Any], x: Tensor | SparseRows, y: NDArray[np.int64], images: bool
+    settings: Mapping[str, Any], x: Tensor | SparseRows, y: NDArray[np.int64], augment: ImageAugmentation | None
 ) -> tuple[TaskSampler, list[Task]]:
     """Return the sampler of training tasks, and the fixed tasks of held-out categories."""
     categories, seed = np.unique(y), int(settings["seed"])
@@ -128,7 +129,6 @@ def training_tasks(
         held = max(2, round(settings["validation"] * len(categories)))
     order = np.random.default_rng([seed, 0x5B1]).permutation(categories)
     low, high = settings["task_rows"]
-    turn = settings["augment"] == "turn"
     sampler = TaskSampler(
         x,
         y,
@@ -137,17 +137,27 @@ def training_tasks(
         rows=(low, high),
         imbalanced=True,
         seed=seed,
-        augment=ImageAugmentation(turn_categories=turn) if images and settings["augment"] else None,
+        augment=augment,
     )
     return sampler, replace(sampler, categories=order[:held], augment=None).fixed(VALIDATION_TASKS) if held else []
+
+
+def augmentation_of(settings: Mapping[str, Any], kind: Kind) -> ImageAugmentation | None:
+    """Return how training images are changed; of spectrograms, the axes keep their meaning."""
+    if not settings["augment"]:
+        return None
+    if kind == "sounds":
+        return ImageAugmentation(degrees=0, shear=0)
+    return ImageAugmentation(turn_categories=settings["augment"] == "turn")
 
 
 def check_applicable(settings: Mapping[str, Any], rows: Rows) -> None:
     """Raise an error for a setting that would be ignored with rows of this kind."""
     kind = rows.data_kind
     form = settings.get(kind.option) if kind.option else None
-    if settings["augment"] in (True, "turn") and (kind.values != "pixels" or form == "embeddings"):
-        held = f"{kind.plural} as embeddings" if form == "embeddings" else kind.plural
+    augmented = {"pixels": (True, "turn"), "spectrograms": (True,)}.get(str(form), ())
+    if settings["augment"] in (True, "turn") and settings["augment"] not in augmented:
+        held = f"{kind.plural} as {form}" if kind.option in ("images", "sounds") else kind.plural
         raise ValueError(f"augment={settings['augment']!r} is for images, but {rows.source} holds {held}")
     if settings["scaling"] != "auto" and kind.name != "vectors":
         raise ValueError(f"scaling={settings['scaling']!r} is for vectors, but {rows.source} holds {kind.plural}")

@@ -29,7 +29,7 @@ SAVED_SETTINGS: dict[str, Check] = {
     "scaling": one_of("auto", "standard", "none"),
     **dict.fromkeys(("text", "preset", "encoder", "choose", "components", "device", "effort"), text),
     **dict.fromkeys(("embedding_model", "image_model"), optional(text)),
-    **dict.fromkeys(("images", "image_scaling"), text),
+    **dict.fromkeys(("images", "image_scaling", "sounds"), text),
     "representation": optional(whole(1)),
     "dropout": optional(number(0, 1)),
     "progress": flag,

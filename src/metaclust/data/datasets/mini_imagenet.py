@@ -9,7 +9,8 @@ import numpy as np
 
 from metaclust.data.readers.columns import Columns
 from metaclust.data.readers.decoding import Decoding
-from metaclust.data.readers.images import EXTENSIONS, decode_many
+from metaclust.data.readers.folders import EXTENSIONS
+from metaclust.data.readers.images import decode_many
 from metaclust.data.readers.tables import read_table
 from metaclust.data.rows import DataError, DataWarning, Rows, listed
 
@@ -73,7 +74,7 @@ def from_folders(folder: Path) -> list[tuple[Path, str, str]]:
     """Return (file, category, split) from CATEGORY/FILE or SPLIT/CATEGORY/FILE."""
     files: list[tuple[Path, str, str]] = []
     for file in sorted(folder.rglob("*")):
-        if file.suffix.lower() in EXTENSIONS and file.is_file():
+        if file.suffix.lower() in EXTENSIONS["images"] and file.is_file():
             parts = file.relative_to(folder).parts
             split = parts[0] if len(parts) > 2 and parts[0] in SPLITS else ""
             if len(parts) > 1:

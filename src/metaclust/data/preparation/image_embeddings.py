@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, TypeVar, get_args
 
 import torch
@@ -31,7 +31,7 @@ class ImageModelPreparation:
     fingerprint: str
     width: int
     scaling: ImageScaling = "auto"
-    fit: Fit = "stretch"
+    fit: Fit = field(default="stretch", repr=False)
 
     __repr__ = short_repr
 
@@ -90,7 +90,7 @@ class ImageEmbeddingPreparation(ImageModelPreparation):
 
     name: ClassVar[str] = "image-embeddings"
     kind: ClassVar[Kind] = "images"
-    shown: tuple[int, int, int] = (3, 64, 64)
+    shown: tuple[int, int, int] = field(default=(3, 64, 64), repr=False)
     """Channels, height and width of the pictures that are kept of later images, for reports."""
 
     __repr__ = short_repr

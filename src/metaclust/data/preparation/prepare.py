@@ -11,6 +11,7 @@ from metaclust.data.preparation.base import (
     Options,
     Preparation,
     Scaling,
+    SoundsAs,
     TextAs,
     described_fields,
 )
@@ -18,6 +19,8 @@ from metaclust.data.preparation.embeddings import EmbeddingPreparation
 from metaclust.data.preparation.image_embeddings import ImageEmbeddingPreparation
 from metaclust.data.preparation.images import ImagePreparation
 from metaclust.data.preparation.pixels import ImageScaling
+from metaclust.data.preparation.sound_statistics import SoundStatisticsPreparation
+from metaclust.data.preparation.sounds import SoundEmbeddingPreparation, SpectrogramPreparation
 from metaclust.data.preparation.vectors import VectorPreparation
 from metaclust.data.preparation.vocabulary import WordRules
 from metaclust.data.preparation.words import WordPreparation
@@ -30,6 +33,7 @@ __all__ = [
     "ImagesAs",
     "Preparation",
     "Scaling",
+    "SoundsAs",
     "TextAs",
     "describe_preparation",
     "fit_preparation",
@@ -40,6 +44,9 @@ PREPARATIONS: dict[str, Any] = {
     "vectors": VectorPreparation,
     "images": ImagePreparation,
     "image-embeddings": ImageEmbeddingPreparation,
+    "spectrograms": SpectrogramPreparation,
+    "sound-statistics": SoundStatisticsPreparation,
+    "sound-embeddings": SoundEmbeddingPreparation,
     "words": WordPreparation,
     "embeddings": EmbeddingPreparation,
 }
@@ -56,6 +63,7 @@ def fit_preparation(
     images: ImagesAs = "pixels",
     image_model: str | None = None,
     image_scaling: ImageScaling = "auto",
+    sounds: SoundsAs = "spectrograms",
     fit: Fit = "stretch",
 ) -> tuple[Preparation, Rows]:
     """Learn from the training rows how rows like them are prepared for the encoder.
@@ -80,6 +88,9 @@ def fit_preparation(
     image_scaling : {"auto", "imagenet", "symmetric", "unit", "raw"}
         How pixels are scaled for an .onnx file: by the mean and deviation of ImageNet (the default), to -1 to 1, to
         0 to 1, or not.
+    sounds : {"spectrograms", "statistics", "embeddings"}
+        What sounds become: spectrograms as images, statistics of their cepstra, or embeddings of their spectrograms by
+        ``image_model``.
     fit : {"stretch", "crop", "pad"}
         How later image files are brought to the size of these images, and images to that of an .onnx file.
 
@@ -91,11 +102,11 @@ def fit_preparation(
         The rows that are kept: the word rules may leave some out.
     """
     kind = rows.data_kind
-    asked = {"text": text, "images": images}
+    asked = {"text": text, "images": images, "sounds": sounds}
     chosen = "" if kind.option is None else asked[kind.option]
     if chosen not in kind.preparations:
         raise ValueError(f"{kind.option}={chosen!r}: choose {one_of(kind.preparations)}")
-    options = Options(scaling, text, rules, embedding_model, fit, images, image_model, image_scaling)
+    options = Options(scaling, text, rules, embedding_model, fit, images, image_model, image_scaling, sounds)
     fitted: tuple[Preparation, Rows] = PREPARATIONS[kind.preparations[chosen]].from_rows(rows, options)
     return fitted
 

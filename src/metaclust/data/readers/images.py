@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import threading
 import warnings
-from collections import Counter, deque
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from operator import length_hint
 from pathlib import Path
 
@@ -29,14 +28,8 @@ from metaclust.data.readers.decoding import (
     decode,
     without_pillow_warnings,
 )
-from metaclust.data.rows import DataError, DataWarning, Rows, listed
-
-EXTENSIONS = (".png", ".jpg", ".jpeg", ".jpe", ".webp", ".gif", ".bmp")
-NOT_DATA = ("__MACOSX", "Thumbs.db")
-
-
-class UnreadableImageError(DataError):
-    """An image that cannot be read, where none may be left out."""
+from metaclust.data.readers.folders import UnreadableFileError, find_files
+from metaclust.data.rows import DataError, DataWarning, Rows
 
 
 def decode_many(
@@ -55,7 +48,7 @@ def decode_many(
         return array, np.ones(len(sources), np.bool_)
     messages = [broken[row] for row in sorted(broken)]
     if decoding.on_error == "raise":
-        raise UnreadableImageError(messages[0])
+        raise UnreadableFileError(messages[0])
     if len(broken) == len(sources):
         raise DataError(f"none of the {len(sources):,} images can be read; the first: {messages[0]}")
     more = f"; and {len(messages) - 3:,} more" if len(messages) > 3 else ""
@@ -141,8 +134,8 @@ def read_image_folder(
     decoding = Decoding(
         *(asked or (USUAL_SIDE, USUAL_SIDE)), 3 if channels is None else channels, fit, on_error, max_pixels
     )
-    found = _find_images(folder)
-    ids, paths = [name for name, _ in found.images], [path for _, path in found.images]
+    found = find_files(folder, "images")
+    ids, paths = [name for name, _ in found.files], [path for _, path in found.files]
     if asked is None or channels is None:
         common = common_format(paths, max_pixels=max_pixels)
         height, width = asked or common[:2]
@@ -158,101 +151,6 @@ def read_image_folder(
         notes.append(f"left out {left_out:,} files that cannot be read")
     ids = [name for name, keep in zip(ids, kept, strict=True) if keep]
     files = [path for path, keep in zip(paths, kept, strict=True) if keep]
-    labels = [name.rpartition("/")[0] for name in ids] if found.nested else None
-    if labels is None:
-        notes.append("no categories: the images lie directly in the folder")
-    else:
-        notes.append(f"{len(set(labels)):,} categories, one for each folder of images")
+    labels, words = found.categories(ids)
+    notes.append(words)
     return Rows("images", values, ids, labels, source=str(folder), notes=tuple(notes), originals=[*files])
-
-
-@dataclass
-class _Found:
-    """What lies in a folder and in the folders below it."""
-
-    images: list[tuple[str, Path]] = field(default_factory=list)
-    """The path within the folder, with slashes, and the file."""
-    other: Counter[str] = field(default_factory=Counter)
-    """How many other files there are of each extension."""
-    empty: list[str] = field(default_factory=list)
-    """The folders with no image in them or below; of those within each other, the outermost."""
-    nested: bool = False
-    """Whether the images lie in folders of the folder."""
-
-    def notes(self, folder: Path) -> list[str]:
-        """Return what to say about other files and empty folders; the latter with a warning."""
-        notes = []
-        if self.other:
-            kinds = ", ".join(f"{count:,} {extension}" for extension, count in sorted(self.other.items()))
-            notes.append(f"left out {self.other.total():,} files that are not images: {kinds}")
-        if self.empty:
-            notes.append(f"left out category folders without images: {listed(self.empty)}")
-            warnings.warn(f"{folder}: {notes[-1]}", DataWarning, stacklevel=3)
-        return notes
-
-
-def _find_images(folder: Path) -> _Found:
-    if not folder.exists():
-        raise FileNotFoundError(f"folder={str(folder)!r}: there is no such folder; check the path")
-    if not folder.is_dir():
-        raise DataError(f"folder={str(folder)!r} is a file: give the folder that holds the images")
-    found = _Found()
-    _search(folder, found)
-    found.images.sort()
-    if not found.images:
-        there = f", only {listed(sorted(found.other))}" if found.other else ""
-        raise DataError(f"{folder} holds no images{there}: the extensions that are read are {' '.join(EXTENSIONS)}")
-    direct = [name for name, _ in found.images if "/" not in name]
-    found.nested = not direct
-    if direct and len(direct) < len(found.images):
-        within = sorted({name.rpartition("/")[0] for name, _ in found.images} - {""})
-        raise DataError(
-            f"{folder} holds images both directly ({listed(direct, 2)}) and in folders ({listed(within, 2)}): put each "
-            f"image into the folder of its category, or all of them directly into the folder for no categories"
-        )
-    if direct:
-        found.empty.clear()
-    return found
-
-
-def _search(folder: Path, found: _Found) -> None:
-    """Add the images in a folder and below it to ``found``; every folder is visited once, whatever links to it."""
-    # Folders in folders first, then those that links lead to: so a folder has the name of its own place.
-    inside, linked = deque([(folder, "")]), deque[tuple[Path, str]]()
-    visited: set[Path] = set()
-    folders: list[str] = []
-    while inside or linked:
-        place, prefix = (inside or linked).popleft()
-        real = place.resolve()
-        if real in visited:
-            continue
-        visited.add(real)
-        folders.append(prefix)
-        try:
-            with os.scandir(place) as entries:
-                listing = sorted((entry.name, entry.is_dir(), entry.is_symlink()) for entry in entries)
-        except OSError as error:
-            raise DataError(f"{place} cannot be listed ({error}): make it readable, or take it out") from error
-        for name, is_folder, is_link in listing:
-            if name.startswith(".") or name in NOT_DATA:
-                continue
-            # Names need not be text on every system; ids are.
-            path = prefix + os.fsencode(name).decode("utf-8", "backslashreplace")
-            if is_folder:
-                (linked if is_link else inside).append((place / name, path + "/"))
-            elif (extension := Path(name).suffix.lower()) in EXTENSIONS:
-                found.images.append((path, place / name))
-            else:
-                found.other[extension or "without extension"] += 1
-    found.empty = _outermost_empty(folders, found.images)
-
-
-def _outermost_empty(folders: list[str], images: list[tuple[str, Path]]) -> list[str]:
-    """Return the folders with no image in them or below, without those that lie in another one."""
-    full = {""}
-    for prefix in {name[: name.rfind("/") + 1] for name, _ in images}:
-        while prefix not in full:
-            full.add(prefix)
-            prefix = prefix[: prefix.rfind("/", 0, -1) + 1]
-    empty = [prefix for prefix in folders if prefix not in full]
-    return sorted(prefix[:-1] for prefix in empty if prefix[: prefix.rfind("/", 0, -1) + 1] in full)

@@ -1,4 +1,4 @@
-"""Reading of files and folders: tables, arrays, folders of images."""
+"""Reading of files and folders: tables, arrays, folders of images and of sounds."""
 
 from __future__ import annotations
 
@@ -18,13 +18,15 @@ from metaclust.data.preparation.base import Preparation
 from metaclust.data.readers.cells import Missing
 from metaclust.data.readers.columns import Columns
 from metaclust.data.readers.decoding import Fit
-from metaclust.data.readers.images import UnreadableImageError, read_image_folder
+from metaclust.data.readers.folders import EXTENSIONS, UnreadableFileError, kind_of_folder
+from metaclust.data.readers.images import read_image_folder
 from metaclust.data.readers.npy import read_npy, read_npz
+from metaclust.data.readers.sounds import read_sound_folder
 from metaclust.data.readers.tables import read_table
 from metaclust.data.rows import DataError, Rows, listed
 
 TABLES = (".csv", ".tsv", ".jsonl", ".ndjson")
-READABLE = ".npy, .npz, .csv, .tsv, .jsonl (each of the last three also .gz), .parquet, or a folder of images"
+READABLE = ".npy, .npz, .csv, .tsv, .jsonl (each of the last three also .gz), .parquet, or a folder of images or sounds"
 
 
 def read_data(
@@ -46,18 +48,19 @@ def read_data(
     max_bytes: int | None = None,
     progress: bool = True,
 ) -> Rows:
-    """Read the rows of a file, or of a folder of images.
+    """Read the rows of a file, or of a folder of images or sounds.
 
     What is not given is detected, and described in ``Rows.notes`` and in one line on the standard error.
 
     Parameters
     ----------
     path : str or path
-        A .npy, .npz, .csv, .tsv, .jsonl (each of the last three also .gz) or .parquet file, or a folder of images.
+        A .npy, .npz, .csv, .tsv, .jsonl (each of the last three also .gz) or .parquet file, or a folder of images or
+        sounds.
     label : str, optional
         The column or array of the categories; by default one called "label" or "category". For a .npy file, the path
         of a second one.
-    kind : {"auto", "vectors", "images", "text"}
+    kind : {"auto", "vectors", "images", "sounds", "text"}
         What the rows are.
     text : str, optional
         The column of text.
@@ -80,7 +83,7 @@ def read_data(
     fit : {"stretch", "crop", "pad"}, optional
         How images are brought to that size; by default "stretch".
     on_error : {"raise", "skip"}, optional
-        Whether an image that cannot be read is an error (the default), or left out with a warning.
+        Whether an image or sound that cannot be read is an error (the default), or left out with a warning.
     like : Preparation, optional
         Read the file as the training rows of a model were read.
     max_bytes : int, optional
@@ -122,16 +125,23 @@ def read_folder(
     folder: Path, columns: Columns, kind: Kind, images: dict[str, Any], limit: Limit, progress: bool
 ) -> Rows:
     others = {"text": columns.text, "columns": columns.vector, "ids": columns.ids, "keep": columns.keep or None}
-    refuse(others, "a folder of images", folder)
-    if kind not in ("auto", "images"):
-        raise DataError(f"{folder.name} is a folder, which is read as images, not as {kind}: give a file of {kind}")
+    kind = kind_of_folder(folder) if kind == "auto" else kind
+    if kind not in EXTENSIONS:
+        raise DataError(
+            f"{folder.name} is a folder, which is read as images or sounds, not as {kind}: give a file of {kind}"
+        )
+    refuse(others, f"a folder of {kind}", folder)
     if columns.label is not None:
         raise DataError(f"label={columns.label!r}: in {folder.name} the folders are the labels; leave label out")
     options = {name: value for name, value in images.items() if value is not None}
+    if kind == "sounds":
+        refuse({name: options.get(name) for name in ("size", "channels", "fit")}, "a folder of sounds", folder)
     try:
+        if kind == "sounds":
+            return read_sound_folder(folder, limit=limit, progress=progress, **options)
         return read_image_folder(folder, limit=limit, progress=progress, **options)
-    except UnreadableImageError as error:
-        raise DataError(f"{error}. on_error='skip' (--skip-broken) leaves out images that cannot be read") from error
+    except UnreadableFileError as error:
+        raise DataError(f"{error}. on_error='skip' (--skip-broken) leaves out {kind} that cannot be read") from error
 
 
 def read_file(
