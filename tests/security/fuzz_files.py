@@ -34,9 +34,12 @@ from metaclust.data.extremes import LOST
 from metaclust.data.input_table import Index
 from metaclust.data.preparation.images import ImagePreparation
 from metaclust.data.preparation.prepare import describe_preparation
+from metaclust.data.preparation.sound_statistics import WIDTH, SoundStatisticsPreparation
+from metaclust.data.preparation.sounds import SpectrogramPreparation
 from metaclust.data.preparation.vectors import VectorPreparation
 from metaclust.data.preparation.words import WordPreparation
 from metaclust.data.readers.cells import named
+from metaclust.data.rows import Rows
 from metaclust.experiments.methods import METHODS, load_method
 from metaclust.mixture.state import save_state
 from metaclust.model.checkpoint import Description
@@ -62,6 +65,10 @@ def rows_for(model: MetaClusterer) -> Any:
     kind, shape = model.preparation_.kind, model.preparation_.input_shape
     if kind == "text":
         return [f"{WORDS[2 * which]} {WORDS[2 * which + int(generator.integers(2))]}" for which in group]
+    if kind == "sounds":
+        loud = np.repeat(np.arange(64) // 22, 20).reshape(64, 20)
+        values = [(200 * (loud == which) + generator.integers(0, 40, (64, 20))).astype(np.uint8) for which in group]
+        return Rows("sounds", values, [str(i) for i in range(ROWS)])
     if kind == "images":
         noise = generator.integers(0, 40, (ROWS, *shape))
         return (noise + 100 * (group % 2)[:, None, None, None]).astype(np.uint8)
@@ -86,6 +93,8 @@ def models() -> tuple[MetaClusterer, ...]:
         (VectorPreparation(4), {"learn_prior": False, "components": "diagonal"}),
         (words, {"components": "diagonal"}),
         (ImagePreparation(1, 6, 6), {"filters": 2, "shift": 0.035}),
+        (SpectrogramPreparation(20), {"filters": 2, "encoder": "residual"}),
+        (SoundStatisticsPreparation((0.5,) * WIDTH, (2.0,) * WIDTH), {}),
     )
     made = []
     for preparation, changes in built:

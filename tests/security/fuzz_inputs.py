@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Sequence
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from random import Random
 
@@ -18,6 +19,8 @@ from metaclust._util.terminal import printable
 from metaclust.data.readers.archives import unpack
 from metaclust.data.readers.decoding import decode_image
 from metaclust.data.readers.sources import read_data
+from metaclust.data.readers.spectrogram import BANDS, log_mel
+from metaclust.data.readers.waves import read_sound
 from metaclust.data.rows import DataError, Rows
 from metaclust.data.streams import row_stream
 from metaclust.data.survey import survey
@@ -75,6 +78,12 @@ def read_image(path: Path) -> None:
         raise BadResult("an image of another shape")
 
 
+def read_as_sound(path: Path) -> None:
+    spectrogram = log_mel(read_sound(path))
+    if spectrogram.dtype != np.uint8 or spectrogram.shape[0] != BANDS or not spectrogram.shape[1]:
+        raise BadResult("a spectrogram of another shape")
+
+
 def read_archive(path: Path) -> None:
     folder = path.with_name("unpacked")
     try:
@@ -109,6 +118,11 @@ INPUTS: tuple[tuple[str, str, Seeds, mutate.Mutation, Callable[[Path], None]], .
     ("jpeg", ".jpg", seeds.jpeg_files, damaged, read_image),
     ("images.zip", ".zip", seeds.archives, partial(either, mutate.archive, 0.5), read_archive),
 )
+if find_spec("soundfile") is not None:
+    INPUTS += (
+        ("wav", ".wav", seeds.wave_files, damaged, read_as_sound),
+        ("flac", ".flac", seeds.flac_files, damaged, read_as_sound),
+    )
 NAMES = tuple(name for name, *_ in INPUTS)
 for name, ending, make, mutation, attempt in INPUTS:
     # What is wrong with an archive may be an image in it.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import wave
 import zipfile
 from collections.abc import Callable
 from datetime import date, timedelta
@@ -55,6 +56,27 @@ def saved(write: Callable[[io.BytesIO], object]) -> bytes:
 
 def array_file(array: np.ndarray) -> bytes:
     return saved(lambda file: np.save(file, array))
+
+
+def wave_file(width: int, channels: int) -> bytes:
+    def write(file: io.BytesIO) -> None:
+        with wave.open(file, "wb") as sound:
+            sound.setparams((channels, width, 8_000, 0, "NONE", ""))
+            sound.writeframes(np.arange(100 * width * channels, dtype=np.uint8).tobytes())
+
+    return saved(write)
+
+
+def wave_files() -> list[bytes]:
+    return [wave_file(width, channels) for width, channels in ((1, 1), (2, 1), (2, 2), (3, 1), (4, 2))]
+
+
+def flac_files() -> list[bytes]:
+    import soundfile
+
+    sound = np.sin(np.arange(400) / 9)
+    forms = (("FLAC", "PCM_16"), ("FLAC", "PCM_24"), ("WAV", "FLOAT"))
+    return [saved(lambda file, f=f, t=t: soundfile.write(file, sound, 8_000, t, format=f)) for f, t in forms]
 
 
 def matrices() -> list[bytes]:

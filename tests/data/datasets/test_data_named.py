@@ -174,7 +174,7 @@ def test_an_unknown_part_is_answered_with_the_known_ones(tmp_path):
         load_dataset("omniglot", tmp_path, part="test")
 
 
-@pytest.mark.parametrize("name", ["omniglot", "mini-imagenet", "dmoz", "patent", "clinc150", "caltech101"])
+@pytest.mark.parametrize("name", ["omniglot", "mini-imagenet", "dmoz", "patent", "clinc150", "caltech101", "grocery"])
 def test_what_is_not_here_is_answered_with_where_to_get_it_and_where_to_put_it(name, tmp_path, monkeypatch):
     monkeypatch.delenv("METACLUST_DATA", raising=False)
     with pytest.raises(FileNotFoundError) as caught:

@@ -29,7 +29,7 @@ COLUMNS = 64
 def typical_frames(rows: Rows) -> int:
     """Return the length to which sounds like these are cut or padded."""
     lengths = [np.shape(spectrogram)[1] for spectrogram in rows.values]
-    return int(np.clip(np.quantile(lengths, TYPICAL, method="higher"), LEAST_FRAMES, MOST_FRAMES))
+    return int(np.clip(np.quantile(lengths, TYPICAL, method="inverted_cdf"), LEAST_FRAMES, MOST_FRAMES))
 
 
 def pictures_of(rows: Rows, frames: int) -> NDArray[np.uint8]:
