@@ -110,8 +110,8 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     image_scaling : {"auto", "imagenet", "symmetric", "unit", "raw"}, default="auto"
         How pixels are scaled for an .onnx file, which does not say: by the mean and deviation of ImageNet ("auto"), to
         -1 to 1, to 0 to 1, or not.
-    sounds : {"spectrograms", "statistics", "embeddings"}, default="spectrograms"
-        What sounds become: spectrograms, learned as images are, statistics of their cepstra, or embeddings of their
+    sounds : {"statistics", "spectrograms", "embeddings"}, default="statistics"
+        What sounds become: statistics of their cepstra, spectrograms, learned as images are, or embeddings of their
         spectrograms by ``image_model``.
     preset : {"default", "paper"}, default="default"
         Settings that train reliably, or the paper's. See ``ModelConfig`` and ``TrainingConfig``.
@@ -189,7 +189,7 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         images: ImagesAs = "pixels",
         image_model: str | None = None,
         image_scaling: ImageScaling = "auto",
-        sounds: SoundsAs = "spectrograms",
+        sounds: SoundsAs = "statistics",
         preset: Preset = "default",
         encoder: str = "auto",
         effort: Literal["fast", "balanced", "best"] = "fast",

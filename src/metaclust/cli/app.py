@@ -87,7 +87,7 @@ def train(
         str | None, unset("Pixels for an .onnx file: imagenet (default), symmetric, unit or raw.")
     ] = None,
     sounds_as: Annotated[
-        str | None, unset("Sounds: spectrograms (default), statistics, or embeddings of spectrograms.")
+        str | None, unset("Sounds: statistics (default), spectrograms, or embeddings of spectrograms.")
     ] = None,
     max_clusters: Annotated[str, typer.Option(help="Largest number of clusters, or auto.")] = "auto",
     encoder: Annotated[

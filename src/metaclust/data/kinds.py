@@ -48,7 +48,7 @@ KINDS: dict[Kind, DataKind] = {
             "sounds",
             "spectrograms",
             "read from folders of .wav and .flac files",
-            {"spectrograms": "spectrograms", "statistics": "sound-statistics", "embeddings": "sound-embeddings"},
+            {"statistics": "sound-statistics", "spectrograms": "spectrograms", "embeddings": "sound-embeddings"},
             option="sounds",
         ),
         DataKind(

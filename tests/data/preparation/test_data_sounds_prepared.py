@@ -114,9 +114,12 @@ def test_families_of_tones_that_were_not_heard_are_clustered(form, steps, least,
     ("settings", "message"),
     [
         ({"images": "embeddings", "image_model": "m"}, "images='embeddings' is for images, but s holds sounds"),
-        ({"augment": "turn"}, "augment='turn' is for images, but s holds sounds as spectrograms"),
+        (
+            {"augment": "turn", "sounds": "spectrograms"},
+            "augment='turn' is for images, but s holds sounds as spectrograms",
+        ),
         ({"augment": True, "sounds": "statistics"}, "augment=True is for images, but s holds sounds as statistics"),
-        ({"sounds": "waves"}, "sounds='waves': choose 'spectrograms', 'statistics' or 'embeddings'"),
+        ({"sounds": "waves"}, "sounds='waves': choose 'statistics', 'spectrograms' or 'embeddings'"),
         ({"image_model": "m"}, "image_model='m' is for images='embeddings'"),
     ],
 )

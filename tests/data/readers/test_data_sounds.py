@@ -200,7 +200,7 @@ def test_preparations_cut_and_pad_to_a_typical_length(tmp_path):
     for i, seconds in enumerate([0.3] * 9 + [2.0]):
         write_wave(tmp_path / "s" / f"{i}.wav", tone(440 + 10 * i, seconds))
     rows = read(tmp_path / "s")
-    preparation, rows = fit_preparation(rows)
+    preparation, rows = fit_preparation(rows, sounds="spectrograms")
     assert preparation.frames == 28
     assert rows.notes[-1] == "Sounds are cut or padded to 0.28 s, the length of 90% of them at most."
     prepared = preparation(rows).numpy()

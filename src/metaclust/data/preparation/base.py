@@ -38,7 +38,7 @@ class Options:
     images: ImagesAs = "pixels"
     image_model: str | None = None
     image_scaling: ImageScaling = "auto"
-    sounds: SoundsAs = "spectrograms"
+    sounds: SoundsAs = "statistics"
 
 
 @runtime_checkable

@@ -63,7 +63,7 @@ def fit_preparation(
     images: ImagesAs = "pixels",
     image_model: str | None = None,
     image_scaling: ImageScaling = "auto",
-    sounds: SoundsAs = "spectrograms",
+    sounds: SoundsAs = "statistics",
     fit: Fit = "stretch",
 ) -> tuple[Preparation, Rows]:
     """Learn from the training rows how rows like them are prepared for the encoder.
@@ -88,8 +88,8 @@ def fit_preparation(
     image_scaling : {"auto", "imagenet", "symmetric", "unit", "raw"}
         How pixels are scaled for an .onnx file: by the mean and deviation of ImageNet (the default), to -1 to 1, to
         0 to 1, or not.
-    sounds : {"spectrograms", "statistics", "embeddings"}
-        What sounds become: spectrograms as images, statistics of their cepstra, or embeddings of their spectrograms by
+    sounds : {"statistics", "spectrograms", "embeddings"}
+        What sounds become: statistics of their cepstra, spectrograms as images, or embeddings of their spectrograms by
         ``image_model``.
     fit : {"stretch", "crop", "pad"}
         How later image files are brought to the size of these images, and images to that of an .onnx file.

@@ -52,7 +52,10 @@ def plain_wave(content: bytes, name: str) -> Sound | None:
             # A file that is cut short holds fewer frames than it says.
             check_size(name, min(file.getnframes(), len(content)), channels, rate)
             packed = file.readframes(file.getnframes())
-    except (wave.Error, EOFError):
+    except (DataError, MemoryError):
+        raise
+    # Damaged files also raise errors that the library does not document; libsndfile then says what is wrong.
+    except Exception:
         return None
     frames = len(packed) // (channels * width)
     if width not in (1, 2, 3, 4):
