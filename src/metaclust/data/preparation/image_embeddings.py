@@ -30,7 +30,7 @@ class ImageModelPreparation:
     model: str
     fingerprint: str
     width: int
-    scaling: ImageScaling = "auto"
+    scaling: ImageScaling = field(default="auto", repr=False)
     fit: Fit = field(default="stretch", repr=False)
 
     __repr__ = short_repr
