@@ -14,11 +14,16 @@ from metaclust.data.rows import DataError
 from metaclust.inference.cluster import cluster_array
 from metaclust.inference.confidence import ClusterFacts
 from metaclust.inference.edits import Edit, Given, History, State
+from metaclust.inference.links import Links
 from metaclust.inference.settle import Known, Settled
 from metaclust.inference.stages import Labels
 
 if TYPE_CHECKING:
     from metaclust.inference.result import Clustering
+
+FEW = 300
+"""Fewer further rows are clustered beside rows that were there before, so many together: of one row alone nothing can
+be said of clusters, or of whether it is far from all others."""
 
 
 def updated(
@@ -46,8 +51,12 @@ def updated(
     added, links = Given.of(rows.ids, y, None, None)
     before = clustering.state
     everything = known_of(clustering, before, categories)
+    beside = rows_beside(len(before.labels), len(z))
+    links = links_beside(before, beside, len(z), links)
     with Waiting("updating", enabled=estimator.progress):
-        _, settled = cluster_array(model, z, estimator.search("auto"), everything, links)
+        every = np.concatenate([clustering.representations[beside], z])
+        _, settled = cluster_array(model, every, estimator.search("auto"), everything, links)
+        settled = settled.take(np.arange(len(beside), len(every)))
     names = {name: place for place, name in enumerate(before.names)}
     fresh = [place for place, name in enumerate(settled.names) if name not in names]
     free = clustering.history.free
@@ -77,6 +86,23 @@ def updated(
         about={**clustering.about, "rows": len(ids), "updates": count_of(clustering.about.get("updates")) + 1},
     )
     return relabelled(result) if relabel else result
+
+
+def rows_beside(seen: int, further: int) -> Labels:
+    """Return which of the rows seen before are clustered beside few further ones, drawn at random."""
+    wanted = min(seen, max(0, FEW - further))
+    found: Labels = np.sort(np.random.default_rng([seen, further, 0xBE51]).choice(seen, wanted, replace=False))
+    return found
+
+
+def links_beside(before: State, beside: Labels, further: int, links: Links | None) -> Links | None:
+    """Return the links of further rows and of rows seen before, which stay where they are."""
+    if not len(beside):
+        return links
+    codes, labels = (np.full(further, -1), []) if links is None else (links.codes, links.names)
+    names = list(dict.fromkeys([*before.names, *labels]))
+    own = np.array([-1, *(names.index(name) for name in labels)])[codes + 1]
+    return Links.of(len(beside) + further, np.concatenate([before.labels[beside], own]), names)
 
 
 def known_of(clustering: Clustering, state: State, categories: Known) -> Known:
