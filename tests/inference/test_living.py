@@ -459,7 +459,7 @@ def test_edits_that_lead_nowhere_are_refused(edited, change, tmp_path):
 
 
 def test_rows_one_by_one_go_where_they_go_together(model):
-    x, y = made(5, 12, 1, start=50)
+    x, _ = made(5, 12, 1, start=50)
     result = model.cluster(x)
     one = model.cluster(x)
     more, _ = made(5, 3, 9, start=50)
