@@ -131,13 +131,14 @@ def discover(rows: PartlyLabelled) -> Discovered:
     """Train an encoder on labelled and unlabelled rows, and find the categories of all."""
     check_number(rows)
     tuned, x, words, settings = None, rows.x.float(), "", rows.settings or RESIDUAL
+    number = rows.number
     if rows.texts is not None:
+        number = counted_before(rows, x) if number is None else number
         tuned, x, words = train_sentences(rows, x)
         # They have learned from neighbours already.
         settings = replace(settings, warm_steps=0)
     model = residual_model(x, rows.seed, rows.device)
     encoder = VectorRows(model.encoder, x.to(rows.device))
-    number = rows.number
 
     def count(z: Floats) -> int:
         return number_of_categories(z, rows.known, rows.seed) if number is None else number
@@ -147,6 +148,18 @@ def discover(rows: PartlyLabelled) -> Discovered:
         encoder, rows.known, count, rows.seed, settings, keep, rows.resume, progress=rows.progress
     ).run()
     return finished(model.eval(), x, rows, trained, tuned, words)
+
+
+def counted_before(rows: PartlyLabelled, x: Tensor) -> int:
+    """Return the number of categories by embeddings as they came, and a residual encoder that learns from neighbours.
+
+    An embedding model that was trained sets the known categories apart so well that fewer clusters find them.
+    """
+    encoder = VectorRows(residual_model(x, rows.seed, rows.device).encoder, x.to(rows.device))
+    keep = None if rows.folder is None else rows.folder / "number"
+    settings = replace(rows.settings or RESIDUAL, rounds=0)
+    trainer = SelfTrainer(encoder, rows.known, len, rows.seed, settings, keep, rows.resume, progress=rows.progress)
+    return number_of_categories(trainer.learn_neighbours(), rows.known, rows.seed)
 
 
 def train_sentences(rows: PartlyLabelled, x: Tensor) -> tuple[TunedWeights, Tensor, str]:
