@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from far_rows import QUICK, made
+from far_rows import QUICK, WIDTH, made
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score
@@ -467,6 +467,39 @@ def test_edits_that_lead_nowhere_are_refused(edited, change, tmp_path):
     damaged(tmp_path / "clusters", lambda tensors, header: change(header["living"]))
     with pytest.raises(CheckpointError, match="living"):
         Clustering.load(tmp_path / "clusters")
+
+
+def test_rows_one_by_one_go_where_they_go_together(model):
+    x, _ = made(5, 12, 1, start=50)
+    result = model.cluster(x)
+    one = model.cluster(x)
+    more, _ = made(5, 3, 9, start=50)
+    for row in more:
+        one = one.update(row[None])
+    assert one.n_clusters == result.n_clusters
+    np.testing.assert_array_equal(one.labels[len(x) :], result.labels[np.arange(5) * 12].repeat(3))
+    assert (one.outlier_probability[len(x) :] < 0.5).all()
+
+
+def test_a_row_that_is_far_from_all_others_is_seen_alone(model):
+    x, _ = made(5, 12, 1, start=50)
+    result = model.cluster(x)
+    far = np.full((1, WIDTH), 60, np.float32) * np.array([1, -1, 1, -1, 1, -1], np.float32)
+    updated = result.update(far)
+    assert updated.outlier_probability[-1] > updated.outlier_probability[:-1].max()
+    assert updated.outlier_probability[-1] > 0.5
+
+
+def test_labels_of_few_further_rows_hold_beside_rows_that_were_there(model):
+    x, _ = made(5, 12, 1, start=50)
+    result = model.cluster(x)
+    names = list(result.names)
+    more, _ = made(2, 2, 9, start=50)
+    updated = result.update(more, [names[3], None, "refunds", None])
+    assert updated.names[updated.labels[-4]] == names[3]
+    assert updated.names[updated.labels[-2]] == "refunds"
+    np.testing.assert_array_equal(updated.labels[: len(x)], result.labels)
+    assert updated.names[: len(names)] == names
 
 
 # Corrections and updates in any order

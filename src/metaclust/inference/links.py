@@ -173,44 +173,35 @@ class Links:
         votes = np.zeros((len(groups), clusters))
         np.add.at(votes, (index, labels[rows]), 1)
         distance = cdist(means, centres, "sqeuclidean")
-        new = labels.copy()
+        new, opened = labels.copy(), clusters
         by_group = np.argsort(index, kind="stable")
         rows_of = np.split(rows[by_group], np.cumsum(size)[:-1])
-        held: list[set[int]] = [set() for _ in range(clusters)]
-        owner = [-1] * clusters
+        # The label of each cluster, and of those that are opened; -1 for none.
+        owner = np.full(clusters + len(groups), -1)
+        holder: dict[int, int] = {}
         labelled = self.label[groups] >= 0
         for place in np.lexsort((groups, -size, ~labelled)).tolist():
             group, label = int(groups[place]), int(self.label[groups[place]])
-            most = int(votes[place].argmax())
-            if votes[place, most] and np.count_nonzero(votes[place] == votes[place, most]) == 1:
-                owned = label >= 0 and owner[most] not in (-1, label)
-                if not owned and not held[most] & self._conflicts[group]:
-                    held[most].add(group)
-                    if label >= 0:
-                        owner[most] = label
-                    new[rows_of[place]] = most
-                    continue
-            free = [
-                cluster
-                for cluster in range(len(held))
-                if not (label >= 0 and owner[cluster] not in (-1, label)) and not held[cluster] & self._conflicts[group]
-            ]
+            taken = [holder[other] for other in self._conflicts[group] if other in holder]
+            vote, most = votes[place], int(votes[place].argmax())
             best = None
-            if free:
-                known = [cluster for cluster in free if cluster < clusters and filled[cluster]]
-                opened = [cluster for cluster in free if cluster >= clusters]
-                best = max(known, key=lambda k: (votes[place, k], -distance[place, k]), default=None)
-                if best is not None and not votes[place, best]:
-                    best = min(known, key=lambda k: distance[place, k])
-                    if label >= 0 and distance[place, best] > (FAR + 1 / size[place]) * expected:
-                        best = None
-                if best is None and label < 0 and opened:
-                    best = opened[0]
+            if vote[most] and np.count_nonzero(vote == vote[most]) == 1 and most not in taken:
+                best = most if label < 0 or owner[most] in (-1, label) else None
             if best is None:
-                best = len(held)
-                held.append(set())
-                owner.append(-1)
-            held[best].add(group)
+                free = (owner[:opened] == -1) | (owner[:opened] == label) | (label < 0)
+                free[taken] = False
+                known = np.flatnonzero(free[:clusters] & filled)
+                if len(known):
+                    known = known[vote[known] == vote[known].max()]
+                    best = int(known[distance[place, known].argmin()])
+                    if label >= 0 and not vote[best] and distance[place, best] > (FAR + 1 / size[place]) * expected:
+                        best = None
+                if best is None and label < 0 and free[clusters:].any():
+                    best = clusters + int(free[clusters:].argmax())
+            if best is None:
+                best = opened
+                opened += 1
+            holder[group] = best
             if label >= 0:
                 owner[best] = label
             new[rows_of[place]] = best

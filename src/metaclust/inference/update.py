@@ -27,6 +27,10 @@ from metaclust.inference.stages import Labels
 if TYPE_CHECKING:
     from metaclust.inference.result import Clustering
 
+FEW = 300
+"""Fewer further rows are clustered beside rows that were there before, so many together: of one row alone nothing can
+be said of clusters, or of whether it is far from all others."""
+
 
 def updated(
     clustering: Clustering,
@@ -60,8 +64,12 @@ def updated(
     before, history = clustering.state, clustering.history
     parts = Parts.of(clustering, before, {*categories.names, *(label for label in added.labels if label)})
     everything = known_of(clustering, before, parts, categories)
+    beside = rows_beside(len(before.labels), len(z))
+    links = links_beside(parts, beside, len(z), links)
     with Waiting("updating", enabled=estimator.progress):
-        _, settled = cluster_array(model, z, estimator.search("auto"), everything, links)
+        every = np.concatenate([clustering.representations[beside], z])
+        _, settled = cluster_array(model, every, estimator.search("auto"), everything, links)
+        settled = settled.take(np.arange(len(beside), len(every)))
     fresh = [place for place, name in enumerate(settled.names) if name not in parts.number]
     free = history.free + len(fresh)
     keys = [history.free + number for number in range(len(fresh))]
@@ -144,6 +152,23 @@ def unseen(clustering: Clustering, rows: Rows, labels: Sequence[str | None]) -> 
     return np.flatnonzero(~seen)
 
 
+def rows_beside(seen: int, further: int) -> Labels:
+    """Return which of the rows seen before are clustered beside few further ones, drawn at random."""
+    wanted = min(seen, max(0, FEW - further))
+    found: Labels = np.sort(np.random.default_rng([seen, further, 0xBE51]).choice(seen, wanted, replace=False))
+    return found
+
+
+def links_beside(parts: Parts, beside: Labels, further: int, links: Links | None) -> Links | None:
+    """Return the links of further rows and of rows seen before, which stay where they are."""
+    if not len(beside):
+        return links
+    codes, labels = (np.full(further, -1), []) if links is None else (links.codes, links.names)
+    names = list(dict.fromkeys([*parts.names, *labels]))
+    own = np.array([-1, *(names.index(name) for name in labels)])[codes + 1]
+    return Links.of(len(beside) + further, np.concatenate([parts.of_rows[beside], own]), names)
+
+
 @dataclass(frozen=True, eq=False)
 class Parts:
     """The clusters as categories that are known: one that was merged is described by what it was merged from."""
@@ -155,6 +180,8 @@ class Parts:
     """The number of the cluster of each part, by the name of the part, and of clusters without rows."""
     key: dict[str, int]
     """The key that the part had as a cluster, or has."""
+    of_rows: Labels
+    """The part of each row, by its place in ``names``."""
 
     @classmethod
     def of(cls, clustering: Clustering, state: State, taken: set[str]) -> Parts:
@@ -184,7 +211,9 @@ class Parts:
                 names.append(name)
                 number[name], key[name] = place, int(keys[each])
             catalogue = catalogue + of_parts
-        return cls(names, catalogue, number, key)
+        every = np.array([key[name] for name in names], np.int64)
+        order = np.argsort(every)
+        return cls(names, catalogue, number, key, order[np.searchsorted(every, part, sorter=order)])
 
 
 def known_of(clustering: Clustering, state: State, parts: Parts, categories: Known) -> Known:
