@@ -304,11 +304,11 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             starts=(Start(len(found.category), 0.0, None, True),),
             ids=rows.ids,
             threshold=self.confidence,
-            names=with_new_names(self.discovered_categories_),
+            names=with_new_names(self.discovered_categories_, names),
             is_new=found.category < 0,
             novelty=(found.category < 0)[found.labels].astype(np.float64),
             tally=Tally.of(found.model, found.z, found.labels, len(found.category), origin, 1.0),
-            given=replace(Given.none(len(rows)), fixed=codes >= 0),
+            given=Given.of(rows.ids, [names[code] if code >= 0 else None for code in codes.tolist()], None, None)[0],
             about=self._about(rows, started, {"chosen by": "self-training"}),
             rows=rows,
             model=self,
@@ -335,7 +335,8 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             The rows.
         y : array-like of shape (rows,), optional
             The category of some rows, known or new; None, NaN, "" or -1 for all others. Labelled rows are in the
-            cluster of their label, which has its name.
+            cluster of their label, which has its name. By default those that rows of ``read_data(partial=True)`` bring
+            along.
         known : {"auto", "use", "ignore"}
             Whether rows may be of the categories of the training. "auto": where the model has learned to recognise
             them, from that probability on which served clusters best in its training. "use": from a probability of
@@ -343,7 +344,7 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         must_link, cannot_link : sequence of pairs, optional
             Pairs of rows that are of one category, or of two; rows are given by their places or by their ids.
         max_clusters : int or "auto", optional
-            The largest number of clusters; by default the model's.
+            The largest number of clusters; by default the model's. There are more where labels or links need them.
         """
         check_is_fitted(self, "model_")
         self.check_settings()
@@ -352,7 +353,7 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         started = time.perf_counter()
         categories = self.recognised(known)
         rows, z = self.represent(X)
-        given, links = Given.of(rows.ids, y, must_link, cannot_link)
+        given, links = Given.of(rows.ids, rows.said if y is None else y, must_link, cannot_link)
         with Waiting("clustering", enabled=self.progress):
             found, settled = cluster_array(self.model_, z, search, categories, links)
         clusters = len(settled.names)

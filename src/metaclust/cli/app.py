@@ -303,6 +303,9 @@ def update(
     relabel: Annotated[
         bool, typer.Option("--relabel", help="Let rows that were there before go to other clusters.")
     ] = False,
+    again: Annotated[
+        bool, typer.Option("--again", help="Count rows once more whose id is in the clustering already.")
+    ] = False,
     label: Label = None,
     missing: Missing = "error",
     skip_broken: SkipBroken = False,
@@ -331,6 +334,7 @@ def update(
         Outputs(out, report, save, force, raw_cells),
         known=known,
         relabel=relabel,
+        again=again,
         device=device,
         embedding_model=embedding_model,
         progress=not quiet,

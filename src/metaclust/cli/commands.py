@@ -28,6 +28,7 @@ from metaclust.data.rows import DataError, DataWarning, Rows, listed
 from metaclust.data.writers import WRITERS, unwritable, write_table
 from metaclust.estimator import MetaClusterer
 from metaclust.inference.result import Clustering
+from metaclust.inference.update import unseen
 from metaclust.training.episodes import TaskSampler
 from metaclust.training.plan import TRAINED_CLUSTERS
 
@@ -301,6 +302,7 @@ def update_data(
     *,
     known: str,
     relabel: bool,
+    again: bool,
     device: str,
     embedding_model: str | None,
     progress: bool,
@@ -308,7 +310,8 @@ def update_data(
     """Add the rows of files or folders of images to the clusters of a file, and write the outputs."""
     if len(data) > 1 and outputs.table is not None:
         raise ValueError("--out holds the rows of one file: update with one file after another, or omit it")
-    target = outputs.clustering or clustering
+    # A link stays, and what it leads to is replaced.
+    target = outputs.clustering or clustering.resolve()
     outputs.check(*data, clustering)
     with writing(*outputs.paths, *([] if outputs.clustering else [target])):
         outputs.check(*data, clustering)
@@ -318,7 +321,15 @@ def update_data(
             rows = read(path, {**reading, "like": result.model.preparation_}, progress)
             rows = outputs.writable(rows, reading.get("keep"))
             rows, y = without_labels(rows) if reading.get("partial") else (rows, None)
-            result = result.update(rows, y, known=cast("Any", known), relabel=relabel)
+            further = np.arange(len(rows)) if again else unseen(result, rows, y or [None] * len(rows))
+            rows, y = rows.take(further), None if y is None else [y[row] for row in further.tolist()]
+            if len(rows):
+                result = result.update(rows, y, known=cast("Any", known), relabel=relabel, again=True)
+        if len(result) == before:
+            if outputs.table is not None or outputs.report is not None:
+                raise DataError(f"{clustering} has all of these rows already: omit --out and --report, or add --again")
+            result.save(target)
+            return {"clusters": had, "rows": before, "further rows": 0, "clustering": str(target)}
         latest = result.since(before, rows if len(data) == 1 else None)
         facts: dict[str, Any] = {
             "clusters": result.n_clusters,

@@ -87,6 +87,11 @@ class Rows:
         """What is known about rows of this kind: its entry in the registry."""
         return kind_named(self.kind)
 
+    @property
+    def said(self) -> list[str | None] | None:
+        """The category of each row, None where it is unknown, if it is known of some rows only; otherwise None."""
+        return None if self.partial is None else [name or None for name in self.partial]
+
     def take(self, rows: NDArray[np.int64] | NDArray[np.bool_] | Sequence[int]) -> Rows:
         """Return some of the rows, by number or by a mask."""
         index = np.asarray(rows)
@@ -111,7 +116,8 @@ class Rows:
         else:
             values = np.concatenate([self.values, np.asarray(others.values)])
         labels = None if self.labels is None or others.labels is None else [*self.labels, *others.labels]
-        return replace(self, values=values, ids=[*self.ids, *others.ids], labels=labels, partial=None, table=None)
+        table = None if self.table is None or others.table is None else self.table.followed_by(others.table)
+        return replace(self, values=values, ids=[*self.ids, *others.ids], labels=labels, partial=None, table=table)
 
     def numbered(self) -> tuple[NDArray[np.int64], list[str]]:
         """Return the category of each row as a number, and the names of the categories in order.
