@@ -15,13 +15,15 @@ from torch import Tensor
 
 from metaclust.data.datasets.named import Dataset
 from metaclust.data.input_table import ids_of, table_of
-from metaclust.data.labels import with_labels, written_labels
+from metaclust.data.labels import is_absent, with_labels, written_labels
 from metaclust.data.preparation.base import Preparation
 from metaclust.data.readers.arrays import array_rows, names_of, rows_from_array
 from metaclust.data.readers.cells import Reading
-from metaclust.data.readers.columns import Columns, rows_from_table
+from metaclust.data.readers.choice import Columns
+from metaclust.data.readers.columns import rows_from_table
 from metaclust.data.readers.decoding import USUAL_SIDE
-from metaclust.data.rows import DataError, Rows
+from metaclust.data.readers.usage import is_code
+from metaclust.data.rows import DataError, Rows, listed
 from metaclust.data.sparse import SparseRows
 
 READING = Reading(source="X", has_missing=False)
@@ -33,18 +35,28 @@ def is_table(x: Any) -> bool:
 
 
 def is_numeric_matrix(x: Any) -> bool:
-    """Return whether ``x`` is for scikit-learn's own validation: numbers in rows and columns, or what should be."""
+    """Return whether ``x`` is for scikit-learn's own validation: numbers in rows and columns, or what should be.
+
+    A data frame with a column of ids or codes is not: they are no magnitudes.
+    """
     if sparse.issparse(x):
         return True
     if isinstance(x, Rows | Dataset | Tensor | str):
         return False
     if is_table(x):
-        return all(np.asarray(x[name]).dtype.kind in "biufc" for name in x.columns)
+        cells = {name: np.asarray(x[name]) for name in x.columns}
+        numeric = all(column.dtype.kind in "biufc" for column in cells.values())
+        return numeric and not any(is_code(str(name)) and are_whole(column) for name, column in cells.items())
     if isinstance(x, np.ndarray):
         return x.ndim <= 2 and not (x.ndim == 1 and x.dtype.kind in "UO" and all(isinstance(row, str) for row in x))
     if isinstance(x, Sequence) and len(x) and (isinstance(x[0], str | Image.Image) or np.ndim(x[0]) > 1):
         return False
     return not hasattr(x, "str")
+
+
+def are_whole(column: NDArray[Any]) -> bool:
+    """Return whether numbers are whole, but for those that are missing."""
+    return column.dtype.kind in "iu" or (column.dtype.kind == "f" and bool((column % 1 == 0)[~np.isnan(column)].all()))
 
 
 def as_rows(x: Any, y: Any = None, like: Preparation | None = None, partial: bool = False) -> Rows:
@@ -59,9 +71,23 @@ def as_rows(x: Any, y: Any = None, like: Preparation | None = None, partial: boo
         x = x.rows()
     if isinstance(x, Rows):
         return x if y is None else replace(x, labels=names_of(y, len(x), "y"), partial=None)
-    if is_table(x) and not is_numeric_matrix(x):
-        columns = Columns(usual_text=None if like is None else like.reading().get("usual_text"), has_options=False)
-        rows = rows_from_table(polars_of(x), columns, reading=READING)
+    of_table = like is not None and like.kind == "table"
+    if of_table and not is_table(x):
+        columns = listed(like.reading()["usage"], 10) if like is not None else ""
+        raise DataError(
+            f"X is {type(x).__name__}, but the model was trained on a table with the columns {columns}: pass "
+            "a data frame, or what read_data returns"
+        )
+    if is_table(x) and (of_table or not is_numeric_matrix(x)):
+        trained = {} if like is None else like.reading()
+        chosen = Columns(
+            vector=trained.get("columns"),
+            usage=trained.get("usage"),
+            usual_text=trained.get("usual_text"),
+            has_options=False,
+        )
+        kind = "auto" if like is None or like.kind == "images" else like.kind
+        rows = rows_from_table(polars_of(x), chosen, kind, READING)
         rows = replace(rows, labels=None if y is None else names_of(y, len(rows), "y"))
         ids = None if rows.table is None else rows.table.ids
         return with_table(rows, x, ids)
@@ -78,7 +104,8 @@ def polars_of(x: Any) -> pl.DataFrame:
         return x
     table = table_of(x)
     if table is None:
-        return pl.DataFrame({str(name): list(x[name]) for name in x.columns})
+        cells = {str(name): [None if is_absent(value) else value for value in x[name]] for name in x.columns}
+        return pl.DataFrame({name: pl.Series(values, strict=False) for name, values in cells.items()})
     return pl.DataFrame({column.name: column for column in table.polars(dict(enumerate(table.names)))})
 
 
