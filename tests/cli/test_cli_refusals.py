@@ -78,7 +78,7 @@ WRONG = {
     "unknown device": ((*TRAIN, "--device", "abacus"), "device='abacus' is not a device: choose 'auto', 'cpu'"),
     "unknown kind": ((*TRAIN, "--kind", "smells"), "kind='smells': choose 'auto', 'vectors', 'images' or 'text'"),
     "a table of images": ((*TRAIN, "--kind", "images"), "known.csv is a table, which cannot hold images"),
-    "unknown missing": ((*TRAIN, "--missing", "guess"), "missing='guess': choose 'error', 'drop' or 'mean'"),
+    "unknown missing": ((*TRAIN, "--missing", "guess"), "missing='guess': choose 'auto', 'error', 'drop' or 'mean'"),
     "size of numbers": ((*TRAIN, "--size", "8"), "'size': known.csv is a file, for which this has no meaning"),
     "no images": (("train", "pictures", "--out", "o"), "pictures"),
     "model not there": (("cluster", "m", "known.csv"), "cannot read m: there is no such file"),

@@ -136,6 +136,8 @@ class Finder:
     def category(self, values: pl.Series, what: str) -> Usage:
         """Return whether values are few enough, or repeated often enough, for a category."""
         distinct = values.n_unique()
+        if distinct == 1:
+            return Usage("drop", "a single value")
         if distinct * 2 > len(values):
             return Usage("drop", f"{distinct:,} {what} in {len(values):,} rows")
         if distinct > MOST_VALUES:
