@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import polars as pl
@@ -43,15 +43,12 @@ def is_code(name: str) -> bool:
 
 
 def is_whole(column: pl.Series) -> bool:
-    """Return whether a column holds whole numbers, be it of a type for other numbers, or strings."""
+    """Return whether a column holds whole numbers, be it of a type for other numbers, or strings that are no others."""
+    if column.dtype == pl.String:
+        column = column.cast(pl.Float64, strict=False)
     if column.dtype.is_float():
         return bool((column.fill_nan(None).drop_nulls() % 1 == 0).all())
-    return column.dtype.is_integer() or column.dtype == pl.String
-
-
-def has_codes(columns: Mapping[str, pl.Series]) -> bool:
-    """Return whether columns of numbers have one whose name is that of ids or codes, and whose numbers are whole."""
-    return any(is_code(name) and is_whole(column) for name, column in columns.items())
+    return column.dtype.is_integer()
 
 
 @dataclass(frozen=True)
