@@ -114,7 +114,9 @@ def test_what_is_not_a_command_says_where_to_find_help_and_is_exit_code_2(call, 
 def test_a_command_with_the_data_alone_says_what_comes_before_them(call, command, first):
     code, out, err = call(command, "new data.csv")
     assert (code, out) == (2, "")
-    assert err.startswith(f"metaclust: Missing argument: `metaclust {command}` needs two paths, and new data.csv is the")
+    assert err.startswith(
+        f"metaclust: Missing argument: `metaclust {command}` needs two paths, and new data.csv is the"
+    )
     assert first in err
     assert err.endswith(" 'new data.csv'\n")
 

@@ -117,7 +117,9 @@ def test_the_order_of_the_rows_changes_nothing_but_their_order(order: list[int])
 @given(
     st.lists(
         st.tuples(
-            st.none() | st.floats(-1e6, 1e6, width=32), st.none() | st.text("abc é", max_size=3), st.booleans() | st.none()
+            st.none() | st.floats(-1e6, 1e6, width=32),
+            st.none() | st.text("abc é", max_size=3),
+            st.booleans() | st.none(),
         ),
         min_size=4,
         max_size=30,

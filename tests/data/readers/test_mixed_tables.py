@@ -121,12 +121,16 @@ def test_a_column_is_used_as_a_person_says(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("_without_type_checks")
 def test_a_treatment_that_there_is_not_is_named() -> None:
     wrong: Any = "nominal"
-    with pytest.raises(ValueError, match=r"^treat={'a': 'nominal'}: choose one of number, category, date, text, id, dr"):
+    with pytest.raises(
+        ValueError, match=r"^treat={'a': 'nominal'}: choose one of number, category, date, text, id, dr"
+    ):
         as_treatment("a", wrong)
 
 
 def test_the_columns_of_a_table_are_described(tmp_path: Path) -> None:
-    lines = {line.column: line for line in column_lines(read(written(customers(), tmp_path / "a.csv"), label="segment"))}
+    lines = {
+        line.column: line for line in column_lines(read(written(customers(), tmp_path / "a.csv"), label="segment"))
+    }
     assert {name: line.treatment for name, line in lines.items()} == {**FOUND, "segment": "label"}
     assert (lines["age"].distinct, lines["age"].gaps, lines["age"].example) == (24, 8, "21")
     assert (lines["plan"].type, lines["plan"].distinct, lines["plan"].gaps) == ("String", 3, 6)
@@ -179,7 +183,9 @@ STRAY = {
 
 
 @pytest.mark.parametrize(("cells", "message"), STRAY.values(), ids=STRAY)
-def test_a_cell_that_does_not_fit_its_column_is_named(cells: dict[str, list[Any]], message: str, tmp_path: Path) -> None:
+def test_a_cell_that_does_not_fit_its_column_is_named(
+    cells: dict[str, list[Any]], message: str, tmp_path: Path
+) -> None:
     frame = pl.DataFrame({**cells, "plan": ["free", "pro"] * 10})
     with pytest.raises(DataError, match=f"rows.parquet: {message}"):
         read(written(frame, tmp_path / "rows.parquet"))
@@ -190,7 +196,9 @@ def test_gaps_are_marked_left_out_or_refused(tmp_path: Path) -> None:
     assert len(read(path, label="segment")) == COUNT
     with pytest.warns(DataWarning, match="left out 12 rows with an empty cell, first row 0"):
         assert len(read(path, label="segment", missing="drop")) == COUNT - 12
-    with pytest.raises(DataError, match=r"row 0 .*, column 'age': the cell is empty \(12 such rows\). Fill it, or choo"):
+    with pytest.raises(
+        DataError, match=r"row 0 .*, column 'age': the cell is empty \(12 such rows\). Fill it, or choo"
+    ):
         read(path, label="segment", missing="error")
 
 
@@ -203,7 +211,9 @@ def test_numbers_alone_with_gaps_are_still_refused(tmp_path: Path) -> None:
 
 
 def test_how_people_write_that_a_value_is_missing_is_a_gap(tmp_path: Path) -> None:
-    lines = "".join(f"{plan},{day},{row}\n" for row, (plan, day) in enumerate([("pro", "2024-01-05")] * 9 + [("free", "")]))
+    lines = "".join(
+        f"{plan},{day},{row}\n" for row, (plan, day) in enumerate([("pro", "2024-01-05")] * 9 + [("free", "")])
+    )
     (tmp_path / "rows.csv").write_text("plan,since,age\n" + lines * 2 + "N/A,NULL,?\n \t,-,nan\n")
     rows = read(tmp_path / "rows.csv")
     assert treatments(rows) == {"plan": "category", "since": "date", "age": "number"}
@@ -287,7 +297,9 @@ def test_dates_that_may_be_read_in_two_ways_are_left_out_or_refused(tmp_path: Pa
     rows = read(written(frame, tmp_path / "rows.csv"))
     assert "not used: 'since'" in rows.notes
     assert rows.usage["since"].why == "dates such as '01/02/2024' may begin with the day or the month"
-    with pytest.raises(DataError, match=r"column 'since' has dates such as '01/02/2024', of which day and month cannot"):
+    with pytest.raises(
+        DataError, match=r"column 'since' has dates such as '01/02/2024', of which day and month cannot"
+    ):
         read(tmp_path / "rows.csv", treat={"since": "date"})
 
 
