@@ -9,7 +9,8 @@ id and a zip code say nothing. A default ``MetaClusterer`` is fitted to the cust
 those of 8 new ones, all at once, K unknown. Ways: all columns as they are found; without the note; numbers only (gaps
 filled with the mean); and numbers with the id and the zip code as if they were magnitudes, as tables of numbers were
 read before ids and codes were recognised. Beside each, KMeans that is given K on the representations, and for all
-columns also on the prepared columns, of which nothing is learned. One JSON line for each way and seed; ``--validate`` draws other segments, by other seeds.
+columns also on the prepared columns, of which nothing is learned. One JSON line for each way and seed; ``--validate``
+draws other segments, by other seeds.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Columns of several types side by side: what each becomes, that none drowns the others, and what files may say of it."""
+"""Columns of several types side by side: what each becomes, that none drowns the others, what files may say of it."""
 
 import copy
 import json
@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from customer_table import customers
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,11 +21,10 @@ from metaclust import (
     preparation_from,
 )
 from metaclust.data.inputs import as_rows
+from metaclust.data.preparation.base import Options
 from metaclust.data.preparation.table import TablePreparation
 from metaclust.data.preparation.table_columns import CategoryColumn, DateColumn
 from metaclust.data.preparation.table_text import fit_text
-from metaclust.data.preparation.base import Options
-from test_mixed_tables import customers
 
 COUNT = 60
 
