@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,10 +15,12 @@ from torch import Tensor
 
 from metaclust.data.datasets.named import Dataset
 from metaclust.data.input_table import ids_of, table_of
+from metaclust.data.kinds import Kind, check_kind
 from metaclust.data.labels import is_absent, with_labels, written_labels
+from metaclust.data.mixed_table import Treatment, as_treatment
 from metaclust.data.preparation.base import Preparation
 from metaclust.data.readers.arrays import array_rows, names_of, rows_from_array
-from metaclust.data.readers.cells import Reading
+from metaclust.data.readers.cells import Missing, Reading
 from metaclust.data.readers.choice import Columns
 from metaclust.data.readers.columns import rows_from_table
 from metaclust.data.readers.decoding import USUAL_SIDE
@@ -96,6 +98,44 @@ def as_rows(x: Any, y: Any = None, like: Preparation | None = None, partial: boo
     if hasattr(x, "to_list") and not isinstance(x, np.ndarray):
         return with_table(array_rows(x.to_list(), y, None, "auto", READING), x)
     return array_rows(x, y, None, "auto", READING)
+
+
+def rows_from_frame(
+    frame: Any,
+    labels: Any = None,
+    *,
+    kind: Kind = "auto",
+    text: str | None = None,
+    columns: Sequence[str] | None = None,
+    treat: Mapping[str, Treatment] | None = None,
+    missing: Missing = "auto",
+) -> Rows:
+    """Return the rows of a data frame of pandas, polars or another library, read as a file of the same columns is.
+
+    ``MetaClusterer.fit(frame, y)`` does the same with the defaults.
+
+    Parameters
+    ----------
+    frame : data frame
+        Columns of numbers, strings, dates, truth values.
+    labels : array-like, optional
+        The category of each row.
+    kind, text, columns, treat, missing
+        As in :func:`read_data`.
+
+    >>> frame = pl.DataFrame({"zip": [10115, 10117] * 4, "age": [20, 30, 40, 50] * 2})
+    >>> rows_from_frame(frame).columns, rows_from_frame(frame, treat={"zip": "drop"}).columns
+    (('zip', 'age'), ('age',))
+    """
+    if not is_table(frame):
+        raise TypeError(f"frame is {type(frame).__name__}: pass a data frame, or an array to rows_from_array")
+    check_kind(kind)
+    treated = {name: as_treatment(name, value) for name, value in (treat or {}).items()}
+    chosen = Columns(text=text, vector=columns, treat=treated)
+    rows = rows_from_table(polars_of(frame), chosen, kind, Reading("X", missing))
+    ids = None if rows.table is None else rows.table.ids
+    rows = with_table(with_labels(rows, None), frame, ids)
+    return rows if labels is None else replace(rows, labels=names_of(labels, len(rows), "labels"))
 
 
 def polars_of(x: Any) -> pl.DataFrame:
