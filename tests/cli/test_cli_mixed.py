@@ -47,9 +47,9 @@ def test_show_takes_the_options_that_its_errors_name(table, tmp_path):
     code, _, err = run("data", "show", table, "--missing", "error")
     assert code == 2
     assert "--missing auto" in err
-    with pytest.warns(UserWarning, match="left out 26 rows with an empty cell"):
-        out = run("data", "show", table, "--missing", "drop", "--json").out
-    assert json.loads(out)["rows"] == 54
+    dropped = run("data", "show", table, "--missing", "drop", "--json")
+    assert "left out 26 rows with an empty cell, first row 0" in dropped.err
+    assert json.loads(dropped.out)["rows"] == 54
     treated = run("data", "show", table, "--treat", "zip=category,note=drop", "--json").out
     lines = {line["column"]: line["treatment"] for line in json.loads(treated)["columns"]}
     assert (lines["zip"], lines["note"]) == ("category", "drop")

@@ -283,6 +283,17 @@ def test_dates_that_may_be_read_in_two_ways_are_left_out_or_refused(tmp_path: Pa
         read(tmp_path / "rows.csv", treat={"since": "date"})
 
 
+@pytest.mark.parametrize("kind", [pl.Date, pl.Datetime("ms")])
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_dates_beyond_the_calendar_are_refused(kind: Any, sign: int) -> None:
+    far = pl.Series([0, sign * 2**31 if kind == pl.Date else sign * 2**60])
+    far = far.clip(-(2**31), 2**31 - 1).cast(pl.Int32).cast(kind) if kind == pl.Date else far.cast(kind)
+    with pytest.raises(DataError, match=r"x: row 1 .*, column 'at': the date is not in the years 1 to 9999"):
+        read_dates(far, "at", "", "x", "")
+    edges = pl.Series([date(1, 1, 1), date(9999, 12, 31)])
+    assert read_dates(edges, "at", "", "x", "").dt.date().to_list() == edges.to_list()
+
+
 def test_times_and_zones_are_read_by_the_clock() -> None:
     clock = read_dates(pl.Series([time(6, 30), None]), "at", "", "x", "")
     assert clock.to_list() == [datetime(1970, 1, 1, 6, 30), None]

@@ -19,6 +19,13 @@ STRAY = 0.1
 """Where fewer of the cells than this are no dates, the column is one of dates with errors."""
 
 
+SPACES = "".join(chr(code) for code in range(0x3001) if chr(code).isspace())
+"""What Python takes for white space, which is more than what polars does."""
+FIRST_DAY, LAST_DAY = -719_162, 2_932_896
+"""The first day of the year 1 and the last of the year 9999, in days since 1970."""
+PER_DAY = {"ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
+
+
 def is_temporal(column: pl.Series) -> bool:
     return isinstance(column.dtype, pl.Date | pl.Datetime | pl.Time)
 
@@ -46,7 +53,7 @@ def points(cells: pl.Series, way: str) -> pl.Series:
 
 def present(column: pl.Series) -> pl.Series:
     """Return strings without the spaces around them, null where a cell says that there is no value."""
-    stripped = column.str.strip_chars()
+    stripped = column.str.strip_chars(SPACES)
     return stripped.set(stripped.str.to_lowercase().is_in(ABSENT).fill_null(False), None)
 
 
@@ -76,10 +83,10 @@ def read_dates(column: pl.Series, name: str, way: str, source: str, remedy: str)
     dtype = column.dtype
     if isinstance(dtype, pl.Time):
         return (column.cast(pl.Int64) // 1000).cast(pl.Datetime("us"))
-    if isinstance(dtype, pl.Datetime):
-        return column.dt.replace_time_zone(None).cast(pl.Datetime("us"))
-    if isinstance(dtype, pl.Date):
-        return column.cast(pl.Datetime("us"))
+    if isinstance(dtype, pl.Date | pl.Datetime):
+        check_years(column, name, source)
+        plain = column.dt.replace_time_zone(None) if isinstance(dtype, pl.Datetime) else column
+        return plain.cast(pl.Datetime("us"))
     if dtype == pl.Null:
         return column.cast(pl.Datetime("us"))
     if dtype != pl.String:
@@ -105,6 +112,17 @@ def read_dates(column: pl.Series, name: str, way: str, source: str, remedy: str)
             f"({int(wrong.sum()):,} such cells). Write it as 2024-12-31{remedy}"
         )
     return found
+
+
+def check_years(column: pl.Series, name: str, source: str) -> None:
+    """Raise DataError for a date before the year 1 or after 9999, which polars may hold, and not convert."""
+    days = column.to_physical().cast(pl.Float64) / PER_DAY.get(getattr(column.dtype, "time_unit", ""), 1)
+    wrong = ((days < FIRST_DAY) | (days >= LAST_DAY + 1)).fill_null(False)
+    if wrong.any():
+        raise DataError(
+            f"{source}: row {int(wrong.arg_max() or 0)} (counting from 0), column {shown(name)}: the date is not in "
+            "the years 1 to 9999: correct it, or leave it empty"
+        )
 
 
 def first_of(column: pl.Series) -> object:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from metaclust.data.mixed_table import MixedTable, Treatment, Usage
 from metaclust.data.readers.cells import Reading, vector_rows, without
-from metaclust.data.readers.dates import first_of, is_temporal, present, read_dates
+from metaclust.data.readers.dates import SPACES, first_of, is_temporal, present, read_dates
 from metaclust.data.readers.numbers import Table, as_numbers, is_list, shown_type
 from metaclust.data.rows import DataError, Rows, listed, shown
 
@@ -81,7 +81,7 @@ def read_strings(column: pl.Series, name: str, treatment: Treatment, source: str
         column = column.fill_nan(None).cast(pl.Int64, strict=False)
     if treatment == "category":
         return present(column.cast(pl.String))
-    return column.set(column.str.strip_chars() == "", None)
+    return column.set(column.str.strip_chars(SPACES) == "", None)
 
 
 def incomplete(values: MixedTable, reading: Reading) -> dict[str, NDArray[np.bool_]]:
