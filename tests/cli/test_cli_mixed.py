@@ -43,13 +43,14 @@ def test_show_tells_what_each_column_is_used_as(table):
     assert rows[0].split()[:4] == ["customer_id", "Int64", "id", "80"]
 
 
+@pytest.mark.filterwarnings("default::metaclust.DataWarning")
 def test_show_takes_the_options_that_its_errors_name(table, tmp_path):
     code, _, err = run("data", "show", table, "--missing", "error")
     assert code == 2
     assert "--missing auto" in err
     dropped = run("data", "show", table, "--missing", "drop", "--json")
-    assert "left out 26 rows with an empty cell, first row 0" in dropped.err
-    assert json.loads(dropped.out)["rows"] == 54
+    assert "left out 25 rows with an empty cell, first row 0" in dropped.err
+    assert json.loads(dropped.out)["rows"] == 55
     treated = run("data", "show", table, "--treat", "zip=category,note=drop", "--json").out
     lines = {line["column"]: line["treatment"] for line in json.loads(treated)["columns"]}
     assert (lines["zip"], lines["note"]) == ("category", "drop")

@@ -72,7 +72,8 @@ def as_rows(x: Any, y: Any = None, like: Preparation | None = None, partial: boo
     if isinstance(x, Dataset):
         x = x.rows()
     if isinstance(x, Rows):
-        return x if y is None else replace(x, labels=names_of(y, len(x), "y"), partial=None)
+        given: Rows = x if like is None else read_like(x, like)
+        return given if y is None else replace(given, labels=names_of(y, len(given), "y"), partial=None)
     of_table = like is not None and like.kind == "table"
     if of_table and not is_table(x):
         columns = listed(like.reading()["usage"], 10) if like is not None else ""
@@ -81,15 +82,8 @@ def as_rows(x: Any, y: Any = None, like: Preparation | None = None, partial: boo
             "a data frame, or what read_data returns"
         )
     if is_table(x) and (of_table or not is_numeric_matrix(x)):
-        trained = {} if like is None else like.reading()
-        chosen = Columns(
-            vector=trained.get("columns"),
-            usage=trained.get("usage"),
-            usual_text=trained.get("usual_text"),
-            has_options=False,
-        )
         kind = "auto" if like is None or like.kind == "images" else like.kind
-        rows = rows_from_table(polars_of(x), chosen, kind, READING)
+        rows = rows_from_table(polars_of(x), columns_like(like), kind, READING)
         rows = replace(rows, labels=None if y is None else names_of(y, len(rows), "y"))
         ids = None if rows.table is None else rows.table.ids
         return with_table(rows, x, ids)
@@ -98,6 +92,35 @@ def as_rows(x: Any, y: Any = None, like: Preparation | None = None, partial: boo
     if hasattr(x, "to_list") and not isinstance(x, np.ndarray):
         return with_table(array_rows(x.to_list(), y, None, "auto", READING), x)
     return array_rows(x, y, None, "auto", READING)
+
+
+def columns_like(like: Preparation | None) -> Columns:
+    """Return the columns to read of a table for a model."""
+    trained = {} if like is None else like.reading()
+    return Columns(
+        vector=trained.get("columns"),
+        usage=trained.get("usage"),
+        usual_text=trained.get("usual_text"),
+        has_options=False,
+    )
+
+
+def read_like(rows: Rows, like: Preparation) -> Rows:
+    """Return rows of a table, read as those of the training were.
+
+    What its columns are used as was found from these rows alone, and few rows may look otherwise.
+    """
+    table, trained = rows.table, columns_like(like)
+    if table is None or table.is_pandas or like.kind not in ("vectors", "text", "table"):
+        return rows
+    treatments = {name: each.treatment for name, each in (trained.usage or {}).items() if each.is_used}
+    alike = all(name in rows.usage and rows.usage[name].treatment == wanted for name, wanted in treatments.items())
+    wanted_columns = trained.vector or list(treatments) or [name for name in (trained.usual_text,) if name is not None]
+    if (rows.kind == like.kind and alike) or not wanted_columns or not set(wanted_columns) <= set(table.names):
+        return rows
+    frame = pl.DataFrame(table.polars(dict(enumerate(table.names))))
+    found = rows_from_table(frame, trained, like.kind, Reading(rows.source, has_missing=False))
+    return replace(found, ids=rows.ids, labels=rows.labels, partial=rows.partial, table=table)
 
 
 def rows_from_frame(

@@ -74,21 +74,25 @@ class MixedTable:
         further = pl.DataFrame([others.frame[name] for name in self.frame.columns])
         return replace(self, frame=pl.concat([self.frame, further]))
 
+    def column(self, name: str) -> pl.Series:
+        """Return a column without its name, which may look like a pattern to polars."""
+        return self.frame[name].alias("")
+
     def gaps(self, name: str) -> NDArray[np.bool_]:
         """Return which rows have no value in a column."""
-        return self.frame[name].is_null().to_numpy()
+        return self.column(name).is_null().to_numpy()
 
     def numbers(self, name: str) -> NDArray[np.float32]:
         """Return a column of numbers, NaN for gaps."""
-        return self.frame[name].cast(pl.Float32).fill_null(float("nan")).to_numpy()
+        return self.column(name).cast(pl.Float32).fill_null(float("nan")).to_numpy()
 
     def strings(self, name: str) -> list[str | None]:
         """Return a column of categories or texts, None for gaps."""
-        return self.frame[name].to_list()
+        return self.column(name).to_list()
 
     def days(self, name: str) -> NDArray[np.float64]:
         """Return a column of dates in days since 1970, NaN for gaps."""
-        microseconds = self.frame[name].dt.epoch("us").cast(pl.Float64) / 86_400e6
+        microseconds = self.column(name).dt.epoch("us").cast(pl.Float64) / 86_400e6
         return cast("NDArray[np.float64]", microseconds.fill_null(float("nan")).to_numpy())
 
 

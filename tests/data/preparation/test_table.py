@@ -19,6 +19,8 @@ from metaclust import (
     describe_preparation,
     fit_preparation,
     preparation_from,
+    read_data,
+    rows_from_frame,
 )
 from metaclust.data.inputs import as_rows
 from metaclust.data.preparation.base import Options
@@ -239,3 +241,26 @@ def test_a_model_of_a_table_is_saved_and_clusters_a_later_table_alike(tmp_path: 
         MetaClusterer(progress=False, encoder="tuned").fit(frame.drop("segment"), frame["segment"])
     with pytest.raises(ValueError, match="text='embeddings' is for texts, but X holds table rows"):
         MetaClusterer(progress=False, text="embeddings").fit(frame.drop("segment", "note"), frame["segment"])
+
+
+def test_rows_that_were_read_without_the_model_are_read_again_as_it_was_trained(tmp_path: Any) -> None:
+    frame = customers().drop("segment")
+    preparation, _ = fitted(frame)
+    # Of few rows nobody knows which strings are categories, and which are texts.
+    few = frame[:3].with_columns(age=pl.Series(["21", "22", "NA"]))
+    few.write_csv(tmp_path / "few.csv")
+    found = read_data(tmp_path / "few.csv", ids="customer_id", progress=False)
+    assert found.usage["plan"].treatment == "drop"
+    with pytest.raises(DataError, match=r"few.csv has no columns 'plan', which the model was trained on"):
+        preparation(found)
+    again = as_rows(found, like=preparation)
+    assert again.ids == ["5000", "5001", "5002"]
+    np.testing.assert_array_equal(preparation(again)[:, 2:].numpy(), prepared(preparation, few)[:, 2:])
+    other = read_data(tmp_path / "few.csv", treat={"plan": "text"}, progress=False)
+    with pytest.raises(DataError, match="column 'plan' was read as a text, but the model was trained on a category"):
+        preparation(other)
+    complete = frame.drop_nulls()
+    numbers, _ = fit_preparation(rows_from_frame(complete, columns=["age", "business"]))
+    assert as_rows(complete).kind == "table"
+    again = as_rows(as_rows(complete), like=numbers)
+    assert (again.kind, again.columns) == ("vectors", ("age", "business"))

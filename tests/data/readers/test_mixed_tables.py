@@ -307,6 +307,20 @@ def test_the_order_of_the_rows_does_not_decide_what_columns_are_used_as(order: l
     assert treatments(as_rows(frame[order])) == treatments(as_rows(frame))
 
 
+@pytest.mark.parametrize("ending", [".csv", ".jsonl", ".parquet"])
+@pytest.mark.parametrize("pattern", ["^x$", "^.*$", "*"])
+def test_columns_whose_names_look_like_patterns_are_those_columns(pattern: str, ending: str, tmp_path: Path) -> None:
+    frame = customers().select("age", "plan", "since", "note", "business")
+    for name in frame.columns:
+        named = frame.rename({name: pattern})
+        rows = read(written(named, tmp_path / f"rows{ending}"))
+        assert [rows.usage[each].treatment for each in rows.columns] == ["number", "category", "date", "text", "number"]
+        preparation, _ = fit_preparation(rows)
+        expected = as_rows(frame)
+        np.testing.assert_array_equal(preparation(rows).numpy(), fit_preparation(expected)[0](expected).numpy())
+        assert [line.gaps for line in column_lines(rows)] == [8, 6, 0, 0, 0]
+
+
 def test_words_of_names() -> None:
     assert words_of("customerID") == {"customer", "id"}
     assert words_of("paid") == {"paid"}

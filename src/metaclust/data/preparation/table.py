@@ -174,6 +174,13 @@ class TablePreparation:
         absent = [name for name in self.order if name not in values.frame.columns]
         if absent:
             raise DataError(f"{rows.source} has no columns {listed(absent)}, which the model was trained on")
+        for name in self.order:
+            found, wanted = values.usage[name].treatment, self.usage[name].treatment
+            if found != wanted:
+                raise DataError(
+                    f"{rows.source}: column {shown(name)} was read as a {found}, but the model was trained on a "
+                    f"{wanted}: read the data with like= the preparation of the model"
+                )
         self._remark(values, rows.source)
         parts: list[NDArray[np.float32]] = []
         if self._numbers is not None:

@@ -48,7 +48,7 @@ def column_lines(rows: Rows) -> list[ColumnLine]:
     table = rows.table
     lines = []
     for place, name in enumerate(table.names):
-        (column,) = table.polars({place: name})
+        (column,) = table.polars({place: ""})
         usage = rows.usage.get(name)
         treatment = "label" if name == table.label else "drop" if usage is None else usage.treatment
         if name == table.ids and (usage is None or not usage.is_used):

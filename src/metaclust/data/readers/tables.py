@@ -144,7 +144,8 @@ def as_written(frame: pl.DataFrame, names: list[str], texts: list[str], content:
     if places:
         strings = pl.read_csv(content, separator=separator, infer_schema=False, columns=places).get_columns()
     for place, string in zip(places, strings, strict=True):
-        if not columns[place].cast(pl.String).equals(string.replace("", None)):
+        # Without its name, which may look like a pattern to polars.
+        if not columns[place].cast(pl.String).equals(string.alias("").replace("", None)):
             columns[place] = string
     written = pl.DataFrame([column.alias(str(place)) for place, column in enumerate(columns)])
     written.columns = frame.columns  # Polars changes an empty name.
