@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -42,7 +42,12 @@ GAPS = 0.2
 NUMBERS = ("age", "spend", "visits")
 WORDS = 60
 FIRST_DAY = datetime(2021, 1, 1)
-ALL = "all columns"
+ALL, TEXTLESS, NUMERIC, AS_NUMBERS = WAYS = (
+    "all columns",
+    "all columns but the note",
+    "numbers only",
+    "numbers, id and zip code",
+)
 
 
 @dataclass(frozen=True)
@@ -111,18 +116,20 @@ def customers(seed: int, segments: int = KNOWN + NEW, each: int = CUSTOMERS) -> 
 def ways(found: Customers) -> Iterator[tuple[str, Any]]:
     """Yield the ways to read the customers."""
     yield ALL, found.table
-    yield "all columns but the note", found.table.drop("note")
-    for title, names in (("numbers only", NUMBERS), ("numbers, id and zip code", ("customer_id", "zip", *NUMBERS))):
+    yield TEXTLESS, found.table.drop("note")
+    for title, names in ((NUMERIC, NUMBERS), (AS_NUMBERS, ("customer_id", "zip", *NUMBERS))):
         numbers = found.table.select(names).cast(pl.Float64).fill_null(float("nan")).to_numpy()
         yield title, rows_from_array(numbers, columns=names, missing="mean")
 
 
-def run(seed: int, settings: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield how well each way finds the new segments."""
+def run(seed: int, settings: dict[str, Any], wanted: Collection[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield how well each of the ways that are wanted finds the new segments."""
     found = customers(seed)
     known = found.known
     y, true = [f"segment {one}" for one in found.segment[known]], found.segment[~known]
     for title, x in ways(found):
+        if title not in wanted:
+            continue
         parts = [x.filter(known), x.filter(~known)] if isinstance(x, pl.DataFrame) else [x.take(known), x.take(~known)]
         started = time.process_time()
         model = MetaClusterer(seed=seed, progress=False, **settings).fit(parts[0], y)
@@ -169,6 +176,7 @@ def table(records: list[dict[str, Any]]) -> str:
 def main() -> None:
     parser, running = run_or_table(__doc__, "draw other segments")
     running.add_argument("--seed", type=int, nargs="+", default=[0, 1, 2, 3, 4])
+    running.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
     arguments = parser.parse_args()
     if arguments.command == "table":
         print(table([record for path in arguments.paths for record in read_records(path)]))
@@ -178,9 +186,9 @@ def main() -> None:
     warnings.simplefilter("ignore", DataWarning)
     for seed in arguments.seed:
         same = {"seed": seed, "validate": arguments.validate}
-        if any(all(record.get(key) == value for key, value in same.items()) for record in read_records(arguments.out)):
-            continue
-        for way, facts in run(seed + 1000 * arguments.validate, dict(arguments.set)):
+        records = read_records(arguments.out)
+        done = {r["way"] for r in records if all(r.get(key) == value for key, value in same.items())}
+        for way, facts in run(seed + 1000 * arguments.validate, dict(arguments.set), set(arguments.ways) - done):
             append_record(arguments.out, {**same, "way": way, **facts, "commit": commit()})
             print(f"{seed} {way}: {facts}", flush=True)
 
