@@ -76,7 +76,10 @@ WRONG = {
     "fewer steps than none": ((*TRAIN, "--steps", "-1"), "steps=-1: it must be a whole number of 0 or more"),
     "negative seed": ((*TRAIN, "--seed", "-1"), "seed=-1: it must be a whole number of 0 or more"),
     "unknown device": ((*TRAIN, "--device", "abacus"), "device='abacus' is not a device: choose 'auto', 'cpu'"),
-    "unknown kind": ((*TRAIN, "--kind", "smells"), "kind='smells': choose 'auto', 'vectors', 'images', 'text' or 'table'"),
+    "unknown kind": (
+        (*TRAIN, "--kind", "smells"),
+        "kind='smells': choose 'auto', 'vectors', 'images', 'text' or 'table'",
+    ),
     "a table of images": ((*TRAIN, "--kind", "images"), "known.csv is a table, which cannot hold images"),
     "unknown missing": ((*TRAIN, "--missing", "guess"), "missing='guess': choose 'auto', 'error', 'drop' or 'mean'"),
     "size of numbers": ((*TRAIN, "--size", "8"), "'size': known.csv is a file, for which this has no meaning"),
