@@ -21,7 +21,7 @@ from metaclust._util.distributed import current
 from metaclust._util.progress import Waiting
 from metaclust._util.targets import check_new_folder
 from metaclust._util.tensors import refusing, versions
-from metaclust.data.inputs import as_rows, is_numeric_matrix, with_table
+from metaclust.data.inputs import as_rows, is_numeric_matrix, is_table, with_table
 from metaclust.data.labels import labelled_rows, read_labels, written_labels
 from metaclust.data.preparation.embeddings import EmbeddingPreparation
 from metaclust.data.preparation.prepare import (
@@ -30,7 +30,9 @@ from metaclust.data.preparation.prepare import (
     TextAs,
     fit_preparation,
 )
+from metaclust.data.preparation.table import TablePreparation
 from metaclust.data.preparation.tuned import TunedWeights
+from metaclust.data.preparation.vocabulary import texts_of
 from metaclust.data.rows import DataError, Rows
 from metaclust.inference.calibrate import CHOICE_TASKS
 from metaclust.inference.cluster import cluster_array, representations, warn_if_all_are_used
@@ -235,13 +237,15 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
                 "found in training; omit it, and give max_clusters to cluster(...)"
             )
         rows, remarks = labelled_rows(rows)
+        # What a file is read as was said where it was read.
+        remarks += [f"X: {'; '.join(rows.notes)}"] if is_table(X) and rows.notes else []
         rows = rows.without_small_categories()
         preparation, rows = fit_preparation(
             rows, scaling=self.scaling, text=self.text, embedding_model=self.embedding_model
         )
         numbers, names = rows.numbered()
         shape = preparation.input_shape
-        texts = (preparation.model, list(rows.values)) if isinstance(preparation, EmbeddingPreparation) else None
+        texts = (preparation.model, texts_of(rows)) if isinstance(preparation, EmbeddingPreparation) else None
         recipe = recipe_for(
             self.get_params(), preparation(rows), numbers, shape, folder=folder, resume=resume, texts=texts
         )
@@ -274,7 +278,7 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         tunes = self.encoder == "tuned" or (self.encoder == "auto" and self.effort != "fast")
         texts = None
         if tunes and isinstance(preparation, EmbeddingPreparation):
-            texts = preparation.model, [str(text) for text in rows.values]
+            texts = preparation.model, texts_of(rows)
         found = discover(
             PartlyLabelled(
                 cast(Tensor, preparation(rows)),
@@ -497,6 +501,9 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
     def _use_embedding_model(self, model: str | os.PathLike[str], name: str = "the model") -> None:
         """Take the embedding model from another place; ``name`` is what a message calls this model."""
+        if isinstance(self.preparation_, TablePreparation) and self.preparation_.embeds:
+            self.preparation_ = self.preparation_.with_model(model)
+            return
         if not isinstance(self.preparation_, EmbeddingPreparation):
             raise ValueError(f"embedding_model={str(model)!r}: {name} has no sentence embeddings; omit it")
         self.preparation_ = self.preparation_.with_model(model)

@@ -171,7 +171,8 @@ def train_model(
         rows = read(data, reading, settings["progress"])
         if rows.labels is None and rows.partial is None:
             raise DataError(f"{data} has no labels to learn from: name their column with --label ({rows})")
-        if "text" in settings and rows.kind != "text":
+        texts = rows.kind == "text" or any(each.treatment == "text" for each in rows.usage.values())
+        if "text" in settings and not texts:
             raise ValueError(f"--text-as applies to text only, but {data} holds {rows.kind}: omit it")
         if among.main and not resume:
             clear_run(run)

@@ -218,7 +218,10 @@ def ids_of(table: InputTable) -> list[str] | None:
 def plain_series(column: Any) -> pl.Series:
     """Return a column of pandas as one of polars, without pyarrow."""
     dtype = column.dtype
-    if isinstance(dtype, np.dtype) and dtype.kind in "biufM":
+    if isinstance(dtype, np.dtype) and dtype.kind in "mM":
+        # Polars knows no seconds.
+        return pl.Series(column.to_numpy().astype(f"{dtype.kind}8[us]"))
+    if isinstance(dtype, np.dtype) and dtype.kind in "biuf":
         return pl.Series(column.to_numpy())
     absent = column.isna().to_numpy()
     values = [None if gone else value for value, gone in zip(column.tolist(), absent, strict=True)]

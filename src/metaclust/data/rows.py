@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +13,9 @@ from scipy import sparse
 
 from metaclust.data.input_table import InputTable
 from metaclust.data.kinds import DataKind, Kind, kind_named
+from metaclust.data.mixed_table import MixedTable, Usage
 
-Values: TypeAlias = NDArray[Any] | list[str] | sparse.csr_array
+Values: TypeAlias = NDArray[Any] | list[str] | sparse.csr_array | MixedTable
 
 
 class DataError(ValueError):
@@ -31,11 +32,11 @@ class Rows:
 
     Parameters
     ----------
-    kind : {"vectors", "images", "text"}
+    kind : {"vectors", "images", "text", "table"}
         What the rows are.
-    values : array, sparse array or list of str
+    values : array, sparse array, list of str or MixedTable
         float32 (rows, columns), dense or sparse, for vectors; uint8 (rows, channels, height, width) for images;
-        a list of strings for text.
+        a list of strings for text; columns of several types for tables.
     ids : list of str
         A name for each row: the path of a file, a cell of the table, or the number of the row.
     labels : list of str, optional
@@ -50,6 +51,8 @@ class Rows:
         The category of each row, "" where it is unknown, if it is known of some rows only; ``labels`` is then None.
     table : InputTable, optional
         The table that the rows come from: results carry its columns.
+    usage : mapping
+        What each column of that table is used as, but for labels and ids.
     """
 
     kind: Kind
@@ -61,6 +64,7 @@ class Rows:
     notes: tuple[str, ...] = ()
     partial: list[str] | None = None
     table: InputTable | None = field(default=None, compare=False, repr=False)
+    usage: Mapping[str, Usage] = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         kind_named(self.kind)
@@ -110,7 +114,9 @@ class Rows:
         """Return these rows and others of the same kind after them."""
         values: Any
         if isinstance(self.values, list):
-            values = [*self.values, *others.values]
+            values = [*self.values, *cast("list[str]", others.values)]
+        elif isinstance(self.values, MixedTable):
+            values = self.values.followed_by(others.values)  # type: ignore[arg-type]
         elif sparse.issparse(self.values):
             values = sparse.csr_array(sparse.vstack([self.values, others.values]))
         else:

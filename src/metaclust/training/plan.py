@@ -148,11 +148,17 @@ def check_applicable(settings: Mapping[str, Any], rows: Rows) -> None:
         raise ValueError(f"augment={settings['augment']!r} is for images, but {rows.source} holds {kind.plural}")
     if settings["scaling"] != "auto" and kind.name != "vectors":
         raise ValueError(f"scaling={settings['scaling']!r} is for vectors, but {rows.source} holds {kind.plural}")
-    if settings["text"] != "tfidf" and kind.name != "text":
+    texts = kind.name == "text" or any(each.treatment == "text" for each in rows.usage.values())
+    if settings["text"] != "tfidf" and not texts:
         raise ValueError(f"text={settings['text']!r} is for texts, but {rows.source} holds {kind.plural}")
     if settings["encoder"] == "tuned" and settings["text"] != "embeddings":
         raise ValueError(
             "encoder='tuned' trains the embedding model of texts: it needs text='embeddings' and an embedding_model"
+        )
+    if settings["encoder"] == "tuned" and kind.name != "text":
+        raise ValueError(
+            f"encoder='tuned' trains the embedding model of texts alone, but {rows.source} holds {kind.plural}: choose "
+            "another encoder, or rows of text"
         )
     if settings["embedding_model"] is not None and settings["text"] != "embeddings":
         raise ValueError(

@@ -9,6 +9,7 @@ from metaclust.data.kinds import one_of
 from metaclust.data.preparation.base import Options, Preparation, Scaling, TextAs, described_fields
 from metaclust.data.preparation.embeddings import EmbeddingPreparation
 from metaclust.data.preparation.images import ImagePreparation
+from metaclust.data.preparation.table import TablePreparation
 from metaclust.data.preparation.vectors import VectorPreparation
 from metaclust.data.preparation.vocabulary import WordRules
 from metaclust.data.preparation.words import WordPreparation
@@ -30,6 +31,7 @@ PREPARATIONS: dict[str, Any] = {
     "images": ImagePreparation,
     "words": WordPreparation,
     "embeddings": EmbeddingPreparation,
+    "table": TablePreparation,
 }
 """The preparations by the names that ``KINDS`` and the files of models use."""
 
