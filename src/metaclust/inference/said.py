@@ -46,8 +46,8 @@ def undone(clustering: Clustering, model: ClusteringModel, trained: frozenset[st
     """
     history, z = clustering.history, clustering.representations
     edit, edits = history.without_last()
-    assert history.found is not None  # noqa: S101 - for mypy
     history = replace(history, edits=edits)
+    assert history.found is not None  # noqa: S101 - for mypy
     state = replayed(history.found, edits, z, model, trained)
     named = np.array(state.names, object)[state.labels]
     labels = clustering.given.labels
