@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         preparation_from,
         read_data,
         rows_from_array,
+        rows_from_frame,
     )
     from metaclust.estimator import MetaClusterer
     from metaclust.inference.result import Clustering
@@ -58,6 +59,7 @@ WHERE = {
         "preparation_from",
         "read_data",
         "rows_from_array",
+        "rows_from_frame",
     ),
     "metaclust._util.devices": ("choose_device",),
     "metaclust.training.batches": ("Batch", "Task", "collate"),
@@ -112,6 +114,7 @@ __all__ = [
     "prototypical_loss",
     "read_data",
     "rows_from_array",
+    "rows_from_frame",
     "save_model",
     "soft_ari",
     "split_categories",

@@ -22,7 +22,7 @@ from metaclust._util.distributed import current
 from metaclust._util.progress import Waiting
 from metaclust._util.targets import check_new_folder
 from metaclust._util.tensors import refusing, versions
-from metaclust.data.inputs import as_rows, is_numeric_matrix, with_table
+from metaclust.data.inputs import as_rows, is_numeric_matrix, is_table, with_table
 from metaclust.data.labels import labelled_rows, read_labels, written_labels
 from metaclust.data.preparation.embeddings import EmbeddingPreparation
 from metaclust.data.preparation.image_embeddings import ImageModelPreparation
@@ -36,7 +36,9 @@ from metaclust.data.preparation.prepare import (
     fit_preparation,
 )
 from metaclust.data.preparation.sounds import SpectrogramPreparation
+from metaclust.data.preparation.table import TablePreparation
 from metaclust.data.preparation.tuned import TunedWeights
+from metaclust.data.preparation.vocabulary import texts_of
 from metaclust.data.rows import DataError, Rows
 from metaclust.inference.calibrate import CHOICE_TASKS
 from metaclust.inference.cluster import cluster_array, representations, warn_if_all_are_used
@@ -266,12 +268,14 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
                 "found in training; omit it, and give max_clusters to cluster(...)"
             )
         rows, remarks = labelled_rows(rows)
+        # What a file is read as was said where it was read.
+        remarks += [f"X: {'; '.join(rows.notes)}"] if is_table(X) and rows.notes else []
         rows = rows.without_small_categories()
         preparation, rows = self._fit_preparation(rows)
         numbers, names = rows.numbered()
         shape = preparation.input_shape
         remarks += [*notes_on(preparation, rows), *remarks_on(rows, shape)]
-        texts = (preparation.model, list(rows.values)) if isinstance(preparation, EmbeddingPreparation) else None
+        texts = (preparation.model, texts_of(rows)) if isinstance(preparation, EmbeddingPreparation) else None
         recipe = recipe_for(
             self.get_params(), preparation(rows), numbers, shape, rows.kind, folder=folder, resume=resume, texts=texts
         )
@@ -300,7 +304,7 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         tunes = self.encoder == "tuned" or (self.encoder == "auto" and self.effort != "fast")
         texts = None
         if tunes and isinstance(preparation, EmbeddingPreparation):
-            texts = preparation.model, [str(text) for text in rows.values]
+            texts = preparation.model, texts_of(rows)
         found = discover(
             PartlyLabelled(
                 cast(Tensor, preparation(rows)),
@@ -331,11 +335,11 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             starts=(Start(len(found.category), 0.0, None, True),),
             ids=rows.ids,
             threshold=self.confidence,
-            names=with_new_names(self.discovered_categories_),
+            names=with_new_names(self.discovered_categories_, names),
             is_new=found.category < 0,
             novelty=(found.category < 0)[found.labels].astype(np.float64),
             tally=Tally.of(found.model, found.z, found.labels, len(found.category), origin, 1.0),
-            given=replace(Given.none(len(rows)), fixed=codes >= 0),
+            given=Given.of(rows.ids, [names[code] if code >= 0 else None for code in codes.tolist()], None, None)[0],
             about=self._about(rows, started, {"chosen by": "self-training"}),
             rows=rows,
             model=self,
@@ -374,7 +378,8 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             The rows.
         y : array-like of shape (rows,), optional
             The category of some rows, known or new; None, NaN, "" or -1 for all others. Labelled rows are in the
-            cluster of their label, which has its name.
+            cluster of their label, which has its name. By default those that rows of ``read_data(partial=True)`` bring
+            along.
         known : {"auto", "use", "ignore"}
             Whether rows may be of the categories of the training. "auto": where the model has learned to recognise
             them, from that probability on which served clusters best in its training. "use": from a probability of
@@ -382,7 +387,7 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         must_link, cannot_link : sequence of pairs, optional
             Pairs of rows that are of one category, or of two; rows are given by their places or by their ids.
         max_clusters : int or "auto", optional
-            The largest number of clusters; by default the model's.
+            The largest number of clusters; by default the model's. There are more where labels or links need them.
         """
         check_is_fitted(self, "model_")
         self.check_settings()
@@ -391,7 +396,7 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         started = time.perf_counter()
         categories = self.recognised(known)
         rows, z = self.represent(X)
-        given, links = Given.of(rows.ids, y, must_link, cannot_link)
+        given, links = Given.of(rows.ids, rows.said if y is None else y, must_link, cannot_link)
         with Waiting("clustering", enabled=self.progress):
             found, settled = cluster_array(self.model_, z, search, categories, links)
         clusters = len(settled.names)
@@ -540,9 +545,11 @@ class MetaClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             model = models.get(argument)
             if model is None:
                 continue
-            if not isinstance(self.preparation_, form):
+            preparation = self.preparation_
+            table = form is EmbeddingPreparation and isinstance(preparation, TablePreparation) and preparation.embeds
+            if not isinstance(preparation, form) and not table:
                 raise ValueError(f"{argument}={str(model)!r}: {name} has no {what}; omit it")
-            self.preparation_ = self.preparation_.with_model(model)
+            self.preparation_ = cast(Any, preparation).with_model(model)
 
     @classmethod
     def of(cls, model: ClusteringModel, description: Description, device: str = "auto") -> MetaClusterer:

@@ -81,8 +81,10 @@ def test_show_tells_what_a_file_would_be_read_as(call, tmp_path):
     code, out, _ = call("data", "show", str(path), "--label", "kind", "--json")
     assert code == 0
     facts = json.loads(out)
-    assert (facts["kind"], facts["rows"], facts["categories"]) == ("text", 2, 2)
-    assert facts["notes"] == ["text from column 'review'", "labels from column 'kind'", "not used: 'stars'"]
+    assert (facts["kind"], facts["rows"], facts["categories"]) == ("table", 2, 2)
+    assert facts["notes"] == ["numbers from column 'stars'", "text from column 'review'", "labels from column 'kind'"]
+    code, out, _ = call("data", "show", str(path), "--label", "kind", "--text-column", "review", "--json")
+    assert json.loads(out)["notes"] == ["text from column 'review'", "labels from column 'kind'", "not used: 'stars'"]
     code, _, err = call("data", "show", str(path), "--label", "genre")
     assert code == 2
     assert "reviews.csv has no column 'genre': its columns are 'stars', 'review', 'kind'" in err
@@ -96,7 +98,7 @@ def test_show_tells_what_a_file_would_be_read_as(call, tmp_path):
         (("train", "a.csv", "--out", "m", "--speed", "9"), "No such option: --speed"),
         (("train", "a.csv"), "Missing option '--out'"),
         (("train", "a.csv", "--out", "m", "--steps", "many"), "Invalid value for '--steps'"),
-        (("cluster", "m"), "Missing argument"),
+        (("cluster",), "Missing argument"),
     ],
 )
 def test_what_is_not_a_command_says_where_to_find_help_and_is_exit_code_2(call, arguments, message):
@@ -104,6 +106,19 @@ def test_what_is_not_a_command_says_where_to_find_help_and_is_exit_code_2(call, 
     assert (code, out) == (2, "")
     assert message in err
     assert "-h' for help" in err
+
+
+@pytest.mark.parametrize(
+    ("command", "first"), [("cluster", "`metaclust train`"), ("evaluate", "`metaclust train`"), ("assign", "--save`")]
+)
+def test_a_command_with_the_data_alone_says_what_comes_before_them(call, command, first):
+    code, out, err = call(command, "new data.csv")
+    assert (code, out) == (2, "")
+    assert err.startswith(
+        f"metaclust: Missing argument: `metaclust {command}` needs two paths, and new data.csv is the"
+    )
+    assert first in err
+    assert err.endswith(" 'new data.csv'\n")
 
 
 COMMANDS = [

@@ -168,3 +168,39 @@ def test_an_update_that_cannot_be_written_is_refused(
     assert done.code != 0
     assert message in done.err
     assert Path("saved").read_bytes() == content
+
+
+def test_rows_that_are_there_already_are_not_counted_twice(clustering: Path, tmp_path: Path) -> None:
+    saved = tmp_path / "saved"
+    saved.write_bytes(clustering.read_bytes())
+    write_rows(tmp_path / "two.csv", [0, 51], 4, 2)
+    for rows in (68, 68):
+        done = run("update", saved, tmp_path / "two.csv", "--in-place", "--json")
+        assert done.code == 0, done.err
+        assert json.loads(done.out)["rows"] == rows
+    assert "8 of 8 rows are in the clustering already, by their ids, and left out: 'two-0'" in done.err
+    refused = run("update", saved, tmp_path / "two.csv", "--in-place", "--out", tmp_path / "out.csv", "-q")
+    assert refused.code != 0
+    assert "has all of these rows already: omit --out and --report, or add --again" in refused.err
+    assert run("update", saved, tmp_path / "two.csv", "--in-place", "--again", "-q").code == 0
+    assert len(Clustering.load(saved)) == 76
+
+
+def test_a_link_to_a_clustering_stays_a_link(clustering: Path, tmp_path: Path) -> None:
+    saved, link = tmp_path / "saved", tmp_path / "link"
+    saved.write_bytes(clustering.read_bytes())
+    link.symlink_to(saved)
+    write_rows(tmp_path / "two.csv", [0, 51], 4, 2)
+    assert run("update", link, tmp_path / "two.csv", "--in-place", "-q").code == 0
+    assert link.is_symlink()
+    assert len(Clustering.load(saved)) == 68
+
+
+def test_contradictory_pairs_are_named_by_their_ids(model: Path, tmp_path: Path) -> None:
+    write_rows(tmp_path / "pile.csv", [3, 4], 5, 2)
+    for name in ("must", "cannot"):
+        (tmp_path / f"{name}.csv").write_text("one,two\npile-1,pile-2\n")
+    links = ("--must-link", tmp_path / "must.csv", "--cannot-link", tmp_path / "cannot.csv")
+    refused = run("cluster", model, tmp_path / "pile.csv", *links, "-q")
+    assert refused.code != 0
+    assert "cannot_link: rows 'pile-1' and 'pile-2' have to be apart, but must_link puts them together" in refused.err

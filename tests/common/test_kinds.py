@@ -3,16 +3,21 @@
 import hashlib
 import json
 from collections.abc import Iterator
+from datetime import date, timedelta
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 from numpy.typing import NDArray
 
 from metaclust import DataError, Rows, describe_preparation, fit_preparation, preparation_from, rows_from_array
+from metaclust.data.inputs import as_rows
 from metaclust.data.kinds import KINDS, check_kind, kind_named
 from metaclust.data.preparation import embeddings, image_embeddings
 from metaclust.data.preparation.prepare import PREPARATIONS
+from metaclust.data.readers.cells import Reading
+from metaclust.data.readers.columns import rows_from_table
 from metaclust.data.sparse import dense
 
 COUNT = 400
@@ -39,8 +44,21 @@ def sounds() -> Rows:
     return Rows("sounds", values, [str(i) for i in range(COUNT)], LABELS, source="a")
 
 
+def table() -> Rows:
+    generator = np.random.default_rng(0)
+    days = [date(2024, 1, 1) + timedelta(days=int(day)) for day in generator.integers(0, 700, COUNT)]
+    columns = {
+        "number": [None if row % 9 == 0 else float(row % 50) for row in range(COUNT)],
+        "colour": generator.choice(["red", "green", "blue"], COUNT).tolist(),
+        "since": days,
+        "text": [" ".join(generator.choice(WORDS, 12)) for _ in range(COUNT)],
+        "label": LABELS,
+    }
+    return rows_from_table(pl.DataFrame(columns), reading=Reading("a.parquet"))
+
+
 LABELS = [f"category {i % 7}" for i in range(COUNT)]
-EXAMPLES = {"vectors": vectors, "images": images, "sounds": sounds, "text": text}
+EXAMPLES = {"vectors": vectors, "images": images, "sounds": sounds, "text": text, "table": table}
 WAYS = [(kind.name, way) for kind in KINDS.values() for way in kind.preparations]
 
 
@@ -125,19 +143,24 @@ def test_reprs_are_one_short_line_without_the_data(kind, way):
     assert counts.startswith(f"{len(rows)} {KINDS[kind].plural}")
 
 
-@pytest.mark.parametrize("kind", ["vectors", "images", "text"])
+@pytest.mark.parametrize("kind", ["vectors", "images", "text", "table"])
 def test_the_kind_of_an_array_is_detected_and_another_one_is_refused(kind):
     rows = EXAMPLES[kind]()
+    assert rows.data_kind is kind_named(kind)
+    if kind == "table":
+        assert as_rows(rows.table.frame).kind == kind
+        return
     values = rows.values[:, 0] if kind == "images" else rows.values
     assert rows_from_array(values).kind == kind
-    assert rows.data_kind is kind_named(kind)
     for other in set(KINDS) - {kind}:
         with pytest.raises(DataError, match=f"X holds {kind}, not {other}: .* {KINDS[other].plural} are"):
             rows_from_array(values, kind=other)
 
 
 def test_an_unknown_kind_is_refused_with_the_known_ones():
-    with pytest.raises(ValueError, match="kind='audio': choose 'vectors', 'images', 'sounds' or 'text'"):
+    with pytest.raises(ValueError, match="kind='audio': choose 'vectors', 'images', 'sounds', 'text' or 'table'"):
         Rows("audio", [], [])
-    with pytest.raises(ValueError, match="kind='audio': choose 'auto', 'vectors', 'images', 'sounds' or 'text'"):
+    with pytest.raises(
+        ValueError, match="kind='audio': choose 'auto', 'vectors', 'images', 'sounds', 'text' or 'table'"
+    ):
         check_kind("audio")

@@ -26,7 +26,7 @@ def clusterer() -> MetaClusterer:
     return MetaClusterer(progress=False)
 
 
-TABLE = pl.DataFrame({"text": ["a b c", "", "d e f"], "n": [1, 2, 3]})
+TABLE = pl.DataFrame({"text": ["a b c", "", "d e f"]})
 GAPS = pl.DataFrame({"a": ["1.5", "2", ""], "b": ["1", "2", "3"]})
 WRITTEN = pl.DataFrame({"a": ["1,5", "2,5", "3,5"]})
 MIXED = pl.DataFrame({"a": ["1", "2", "three", "4", "5"], "b": [1, 2, 3, 4, 5]})
@@ -60,7 +60,9 @@ def test_readers_of_files_offer_their_own_arguments(tmp_path):
         assert len(read_data(tmp_path / "gap.csv", missing="drop", progress=False)) == 1
     (tmp_path / "mixed.csv").write_text("a,b\n1,2\n2,3\n3,4\nfour,5\n")
     message = refusal(lambda: read_data(tmp_path / "mixed.csv", progress=False))
-    assert message.endswith("Correct it, or choose columns with columns= (--columns)")
+    columns = "or choose columns with columns= (--columns), or how they are read with treat= (--treat)"
+    assert message.endswith(f"Correct it, {columns}")
+    assert read_data(tmp_path / "mixed.csv", treat={"a": "drop"}, progress=False).columns == ("b",)
     assert read_data(tmp_path / "mixed.csv", columns=["b"], progress=False).columns == ("b",)
     numbers, _ = fit_preparation(rows_from_array(np.eye(3)[:, :2], columns=["a", "b"]))
     message = refusal(lambda: read_data(tmp_path / "mixed.csv", like=numbers, progress=False))

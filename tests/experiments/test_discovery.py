@@ -107,6 +107,14 @@ def test_results_are_appended_once_and_summed_up(root, tmp_path, monkeypatch):
         run_discovery("banking", **{**settings, "root": tmp_path / "none"})
 
 
+def test_what_is_not_installed_is_left_out_and_named(monkeypatch):
+    monkeypatch.setattr(discovery.importlib.util, "find_spec", lambda name: None)
+    chosen, skipped = discovery.available(None)
+    assert set(chosen) == set(discovery.METHODS) - {"fast-hdbscan"}
+    assert skipped == ["fast-hdbscan: not installed (pip install fast_hdbscan)"]
+    assert discovery.available(["kmeans-told"]) == (["kmeans-told"], [])
+
+
 def test_whitening_makes_the_variance_within_categories_the_same_in_all_directions(monkeypatch):
     monkeypatch.setattr(discovery, "SHRINKAGE", 0.0)
     generator = np.random.default_rng(0)

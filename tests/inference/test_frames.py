@@ -293,3 +293,26 @@ def test_a_clustering_of_another_threshold_has_the_same_arrays(model: MetaCluste
     assert all(not array.flags.writeable for array in arrays_in(found))
     z = model.transform(frame)
     assert z.flags.writeable
+
+
+@pytest.mark.parametrize("library", ["polars", "pandas"])
+def test_columns_of_the_input_are_there_after_an_update(model: MetaClusterer, library: str) -> None:
+    values = np.random.default_rng(1).normal(size=(40, 3))
+    frame: Any = pl.DataFrame(values, ["a", "b", "c"])
+    if library == "pandas":
+        frame = pytest.importorskip("pandas", reason="no pandas").DataFrame(values, columns=["a", "b", "c"])
+    further = frame[30:] if library == "polars" else frame[30:].reset_index(drop=True)
+    more = model.cluster(frame[:30]).update(further)
+    result = more.to_frame()
+    assert list(result.columns)[-3:] == ["a", "b", "c"]
+    np.testing.assert_array_equal(result[["a", "b", "c"]].to_numpy(), values)
+    assert more.ids == [str(row) for row in range(40)]
+    assert list(more.to_frame(keep=["b"]).columns)[-1] == "b"
+    if library == "pandas":
+        assert list(result.index) == list(range(40))
+    # Tables that are not alike have no columns in common, which is said.
+    other = pytest.importorskip("pandas", reason="no pandas").DataFrame if library == "polars" else pl.DataFrame
+    mixed = more.update(other(dict(zip("abc", values[:4].T, strict=True))))
+    assert "a" not in mixed.to_frame().columns
+    with pytest.raises(ValueError, match=r"^keep=\['a'\]: after update there are columns only where all rows came as"):
+        mixed.to_frame(keep=["a"])

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metaclust.data.rows import DataError
-from metaclust.inference.links import EXCEPTION, MOST_ODDS, Links, pairs_from
+from metaclust.inference.links import EXCEPTION, MOST_ODDS, Links, agreeing, pairs_from
 from metaclust.inference.trees import merge_trees
 
 ROWS = 14
@@ -152,7 +152,7 @@ def test_contradictions_are_named():
         ([[0, 1], [0, 9]], "cannot_link: pair 1 has 9: a row is given by its place, 0 to 3, or by its id"),
         ([[0, -1]], "cannot_link: pair 0 has -1"),
         ([[0, 1.5]], "cannot_link: pair 0 has 1.5"),
-        ([["a", "z"]], "cannot_link: pair 0 names row 'z', but no row has this id"),
+        ([["a", "z"]], "cannot_link: pair 0: no row has the id 'z'"),
         ([[2, 2]], "cannot_link: pair 0 is row 2 twice: leave it out"),
         ([3], "cannot_link: pair 0 is 3"),
     ],
@@ -166,5 +166,36 @@ def test_rows_of_pairs_are_places_or_ids():
     expected = [[0, 1], [3, 2]]
     for pairs in (expected, [["a", "b"], ("d", "c")], np.array(expected), [("a", 1), (3, "c")]):
         np.testing.assert_array_equal(pairs_from(pairs, list("abcd"), "must_link"), expected)
+    np.testing.assert_array_equal(pairs_from(zip("ad", "bc", strict=True), list("abcd"), "must_link"), expected)
     assert pairs_from(None, list("ab"), "must_link").shape == (0, 2)
     assert pairs_from([[1, 1]], list("ab"), "must_link").shape == (0, 2)
+
+
+def test_an_id_of_several_rows_is_no_place():
+    with pytest.raises(DataError, match=r"^must_link: pair 1: id 'b' is of several rows, 1 and 3 among them: give pla"):
+        pairs_from([["a", "c"], ["a", "b"]], list("abcb"), "must_link")
+
+
+def test_contradictions_are_named_by_ids():
+    ids = ["t1", "t2", "t3", "t4"]
+    with pytest.raises(DataError, match=r"^must_link: rows 't1' and 't3' have to be together"):
+        Links.of(4, np.array([0, -1, 1, -1]), ["a", "b"], must=np.array([[0, 1], [1, 2]]), ids=ids)
+    with pytest.raises(DataError, match=r"^cannot_link: rows 't3' and 't1' have to be apart"):
+        Links.of(4, must=np.array([[0, 1], [1, 2]]), cannot=np.array([[2, 0]]), ids=ids)
+
+
+@given(
+    st.lists(st.integers(-1, 2), min_size=ROWS, max_size=ROWS),
+    *(st.lists(st.lists(st.integers(0, ROWS - 1), min_size=2, max_size=2, unique=True), max_size=9) for _ in range(2)),
+)
+def test_pairs_that_agree_with_labels_are_kept_and_can_be_obeyed(codes, must, cannot):
+    codes, must, cannot = np.array(codes), *(np.array(p, np.int64).reshape(-1, 2) for p in (must, cannot))
+    kept, apart = agreeing(codes, must, cannot)
+    Links.of(ROWS, codes, list("abc"), kept, apart)
+    # By following pairs: what is left out belongs to rows of two labels.
+    near = {row: {row} for row in range(ROWS)}
+    for _ in range(ROWS):
+        for one, two in must.tolist():
+            near[one] = near[two] = near[one] | near[two]
+    torn = [len({codes[row] for row in near[one]} - {-1}) > 1 for one, _ in must.tolist()]
+    np.testing.assert_array_equal(kept, must[~np.array(torn, bool)])

@@ -1,19 +1,21 @@
 """Clusters that live on: edits against a list of sets, updates, and their files."""
 
 import json
+import pickle
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from far_rows import QUICK, made
+from far_rows import QUICK, WIDTH, made
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score
 
 from metaclust import CheckpointError, MetaClusterer
 from metaclust._util.tensors import read_tensors, write_tensors
-from metaclust.data.rows import DataError
+from metaclust.data.rows import DataError, DataWarning, Rows
 from metaclust.inference.result import Clustering
 from metaclust.inference.update import continued_ids
 
@@ -133,6 +135,7 @@ def test_any_edits_are_those_of_a_list_of_sets(model, steps):
                 for members in clusters.values():
                     members -= set(rows)
                 clusters.setdefault(target, set()).update(rows)
+                clusters = {name: members for name, members in clusters.items() if members}
             elif kind == "dissolve" and len(names) > 1:
                 loose = clusters.pop(some[0])
                 result.dissolve(some[0])
@@ -150,7 +153,8 @@ def test_what_a_person_said_is_learned_from(model, result):
     x, _ = made(6, 10, 1, start=50)
     assert result.labelled() == [None] * 60
     result.rename(0, "refunds").merge(1, 2).move([59], "refunds")
-    labels = result.labelled()
+    with pytest.warns(DataWarning, match=r"^'new 2': these names only number new clusters"):
+        labels = result.labelled()
     for row, (label, name) in enumerate(zip(result.labels, labels, strict=True)):
         placed = row == 59 or (label in (0, 1) and not result.outlier[row])
         assert name == (result.names[label] if placed else None)
@@ -168,6 +172,10 @@ def test_what_a_person_said_is_learned_from(model, result):
         (lambda r: r.rename(9, "a"), r"^k=9: a cluster is given by its number, 0 to 5, or by its name$"),
         (lambda r: r.rename("who", "a"), r"^k='who': no cluster has this name; names are 'new 1', "),
         (lambda r: r.rename(0, " "), r"^name=' ': give a name that is not blank$"),
+        (lambda r: r.rename(0, 5), r"^name=5: give a string$"),
+        (lambda r: r.rename(0, "\ud800"), r"^name='.*': it is not valid Unicode; decode it from its own encoding$"),
+        (lambda r: r.merge([0, 1]), r"^clusters=\[0, 1\]: pass clusters one by one, as in merge\(0, 1\)$"),
+        (lambda r: r.move(np.zeros(60, bool), 0), r"^rows: the mask selects no row; give one that is true for one row"),
         (lambda r: r.rename(0, "new 2"), r"^name='new 2': cluster 1 has this name already; merge the two"),
         (lambda r: r.merge(0), r"^clusters=\[0\]: give two or more different clusters to merge$"),
         (lambda r: r.merge(0, "new 1"), r"give two or more different clusters to merge$"),
@@ -272,6 +280,7 @@ def test_edits_hold_after_an_update_and_can_be_undone(result):
     assert more.edits == []
 
 
+@pytest.mark.filterwarnings("ignore:.*these names only number")
 def test_relabelled_rows_are_those_that_nobody_placed(result):
     result.move([0, 1, 2], int(result.labels[40])).rename(3, "mine")
     placed = np.array([name is not None for name in result.labelled()])
@@ -284,6 +293,7 @@ def test_relabelled_rows_are_those_that_nobody_placed(result):
 
 def test_ids_go_on():
     assert continued_ids(["a"], ["b"]) == ["a", "b"]
+    assert continued_ids(["a", "2"], ["0"]) == ["a", "2", "3"]
     assert continued_ids(["0", "1"], ["0", "1"]) == ["0", "1", "2", "3"]
 
 
@@ -314,6 +324,7 @@ def test_a_saved_clustering_lives_on_in_another_process(edited, tmp_path):
     assert (undone, old_names) == (more.labels.tolist(), more.names)
 
 
+@pytest.mark.filterwarnings("ignore:.*these names only number")
 def test_a_file_holds_everything(edited, tmp_path):
     edited.save(tmp_path / "clusters")
     loaded = Clustering.load(tmp_path / "clusters")
@@ -456,3 +467,350 @@ def test_edits_that_lead_nowhere_are_refused(edited, change, tmp_path):
     damaged(tmp_path / "clusters", lambda tensors, header: change(header["living"]))
     with pytest.raises(CheckpointError, match="living"):
         Clustering.load(tmp_path / "clusters")
+
+
+def test_rows_one_by_one_go_where_they_go_together(model):
+    x, _ = made(5, 12, 1, start=50)
+    result = model.cluster(x)
+    one = model.cluster(x)
+    more, _ = made(5, 3, 9, start=50)
+    for row in more:
+        one = one.update(row[None])
+    assert one.n_clusters == result.n_clusters
+    np.testing.assert_array_equal(one.labels[len(x) :], result.labels[np.arange(5) * 12].repeat(3))
+    assert (one.outlier_probability[len(x) :] < 0.5).all()
+
+
+def test_a_row_that_is_far_from_all_others_is_seen_alone(model):
+    x, _ = made(5, 12, 1, start=50)
+    result = model.cluster(x)
+    far = np.full((1, WIDTH), 60, np.float32) * np.array([1, -1, 1, -1, 1, -1], np.float32)
+    updated = result.update(far)
+    assert updated.outlier_probability[-1] > updated.outlier_probability[:-1].max()
+    assert updated.outlier_probability[-1] > 0.5
+
+
+def test_labels_of_few_further_rows_hold_beside_rows_that_were_there(model):
+    x, _ = made(5, 12, 1, start=50)
+    result = model.cluster(x)
+    names = list(result.names)
+    more, _ = made(2, 2, 9, start=50)
+    updated = result.update(more, [names[3], None, "refunds", None])
+    assert updated.names[updated.labels[-4]] == names[3]
+    assert updated.names[updated.labels[-2]] == "refunds"
+    np.testing.assert_array_equal(updated.labels[: len(x)], result.labels)
+    assert updated.names[: len(names)] == names
+
+
+# Corrections and updates in any order
+
+
+LIVES = ("rename", "merge", "split", "move", "move to new", "move all", "dissolve", "undo", "update", "label", "load")
+
+
+@st.composite
+def lives(draw):
+    return [(draw(st.sampled_from(LIVES)), draw(st.integers(0, 10**6))) for _ in range(draw(st.integers(2, 9)))]
+
+
+def edited_at_random(result, kind, number, generator):
+    """Change a clustering; returns whether there was something to change."""
+    names = [str(name) for name in generator.permutation(result.names)]
+    mine = np.flatnonzero(result.labels == result.names.index(names[0]))
+    if kind == "rename":
+        result.rename(names[0], f"name {number}")
+    elif kind == "merge" and len(names) > 1:
+        result.merge(*names[:2])
+    elif kind == "split" and len(mine) > 1:
+        result.split(names[0])
+    elif kind == "move":
+        result.move(generator.permutation(len(result))[:3], names[0])
+    elif kind == "move to new":
+        result.move(generator.permutation(len(result))[:3], f"made {number}")
+    elif kind == "move all" and len(names) > 1:
+        result.move(mine, names[1])
+    elif kind == "dissolve" and len(names) > 1:
+        result.dissolve(names[0])
+    else:
+        return False
+    return True
+
+
+@settings(max_examples=12)
+@given(steps=lives())
+@pytest.mark.filterwarnings("ignore:.*these names only number")
+def test_a_clustering_stays_whole_whatever_is_done(model, tmp_path_factory, steps):
+    path = tmp_path_factory.mktemp("life") / "clusters"
+    result = model.cluster(made(5, 8, 1, start=50)[0])
+    names_of, labelled = [], {}
+    for number, (kind, seed) in enumerate(steps):
+        generator = np.random.default_rng(seed)
+        before = [result.names[label] for label in result.labels]
+        if kind == "undo":
+            if result.edits:
+                result.undo()
+                then = names_of.pop()
+                assert [result.names[label] for label in result.labels][: len(then)] == then
+        elif kind in ("update", "label"):
+            labels = None
+            if kind == "label":
+                labels = [str(generator.choice([*result.names, "new 2", f"said {number}", "c3"])), *[None] * 5]
+                labelled[len(result)] = labels[0]
+            old, count = result.labels, len(result)
+            result = result.update(made(2, 3, seed, start=int(generator.integers(48, 56)))[0], labels)
+            np.testing.assert_array_equal(result.labels[:count], old)
+            assert labels is None or result.names[result.labels[count]] == labels[0]
+        elif kind == "load":
+            result.save(path)
+            result = Clustering.load(path)
+            result.model.set_params(progress=False)
+        elif edited_at_random(result, kind, number, generator):
+            names_of.append(before)
+        assert (result.sizes > 0).all()
+        check_whole(result)
+        result.save(path)
+        loaded = Clustering.load(path)
+        assert (loaded.names, loaded.edits, loaded.labelled()) == (result.names, result.edits, result.labelled())
+        np.testing.assert_array_equal(loaded.labels, result.labels)
+        if not result.edits:
+            # Nobody has said anything but the labels that came with rows.
+            assert {row: name for row, name in enumerate(result.labelled()) if name is not None} == labelled
+
+
+def test_an_undo_between_updates_leaves_a_file_that_loads(result, tmp_path):
+    x, _ = made(6, 10, 1, start=50)
+    labels = result.labels.copy()
+    result.move(np.flatnonzero(labels == 0)[:7], "A").move(np.flatnonzero(labels == 2)[:7], "B")
+    more = result.update(np.concatenate([x[labels == 2], x[labels == 0]]))
+    assert {edit.kind for edit in more.history.edits} == {"move", "add"}
+    more.undo()
+    more.save(tmp_path / "clusters")
+    loaded = Clustering.load(tmp_path / "clusters").undo()
+    np.testing.assert_array_equal(loaded.labels[:60], labels)
+
+
+def test_a_file_that_could_not_be_read_is_not_written(edited, tmp_path):
+    wrong = replace(edited.history, edits=edited.history.edits[:1])
+    with pytest.raises(ValueError, match=r"^living.keys: they are not those that the edits lead to$"):
+        replace(edited, history=wrong).save(tmp_path / "clusters")
+    assert not (tmp_path / "clusters").exists()
+
+
+def test_files_of_earlier_versions_are_read(edited, tmp_path):
+    edited.save(tmp_path / "clusters")
+
+    def as_before(tensors, header):
+        for name in ("labels", "retired"):
+            header["living"].pop(name)
+        for edit in header["living"]["edits"]:
+            edit.pop("seen")
+
+    damaged(tmp_path / "clusters", as_before)
+    loaded = Clustering.load(tmp_path / "clusters")
+    assert loaded.edits == edited.edits
+    more = loaded.update(made(6, 3, 12, start=50)[0]).undo().undo().undo().undo()
+    assert more.edits == []
+    assert more.n_clusters == 6
+
+
+@pytest.mark.parametrize("relabel", [False, True])
+def test_a_merge_holds_for_rows_that_come_later(result, relabel, tmp_path):
+    _, y = made(6, 10, 1, start=50)
+    first, second = (result.names[result.labels[row]] for row in (0, 10))
+    result.merge(first, second).rename(first, "both")
+    for seed in (5, 6):
+        result = result.update(made(6, 8, seed, start=50)[0], relabel=relabel)
+        result.save(tmp_path / "clusters")
+        result = Clustering.load(tmp_path / "clusters")
+    both = np.array(result.names)[result.labels[60:]] == "both"
+    further = np.concatenate([made(6, 8, seed, start=50)[1] for seed in (5, 6)])
+    assert (both == np.isin(further, [y[0], y[10]])).all()
+    assert result.n_clusters == 5
+    if not relabel:
+        # Each row goes back to the part that it was recognised as.
+        result.undo().undo()
+        assert adjusted_rand_score(further, result.labels[60:]) == 1
+
+
+def test_a_known_category_that_was_merged_stays_where_it_is(model):
+    result = model.cluster(np.concatenate([made(2, 10, 1)[0], made(2, 10, 1, start=50)[0]]))
+    assert {"c0", "c1"} < set(result.names)
+    result.merge("c0", "c1")
+    for relabel in (False, True):
+        more = result.update(made(2, 8, 5)[0], relabel=relabel).update(made(2, 8, 6)[0])
+        assert "c1" not in more.names
+        assert (np.array(more.names)[more.labels[40:]] == "c0").all()
+
+
+def test_names_are_not_forgotten_where_rows_may_move(model, tmp_path):
+    result = model.cluster(np.concatenate([made(2, 10, 1)[0], made(2, 10, 1, start=50)[0]]))
+    result.rename("c0", "money back")
+    more = result.update(made(1, 4, 5)[0], relabel=True)
+    more.save(tmp_path / "clusters")
+    more = Clustering.load(tmp_path / "clusters").update(made(1, 12, 6)[0])
+    assert "c0" not in more.names
+    assert (np.array(more.names)[more.labels[44:]] == "money back").all()
+
+
+@pytest.mark.parametrize(
+    ("must", "cannot", "moves"),
+    [
+        ([[0, 1]], [], [([0], "P"), ([1], "Q")]),
+        ([[0, 1], [1, 2]], [], [([0], "P"), ([2], "Q")]),
+        ([[0, 1]], [[1, 2]], [([0, 2], "P")]),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*these names only number")
+def test_corrections_count_more_than_links(model, must, cannot, moves):
+    x, _ = made(6, 10, 1, start=50)
+    result = model.cluster(x, must_link=must, cannot_link=cannot)
+    for rows, name in moves:
+        result.move(rows, name)
+    again = model.cluster(x, **result.constraints())
+    more = result.update(x[:5], relabel=True)
+    for found in (again, more):
+        for rows, name in moves:
+            assert {found.names[found.labels[row]] for row in rows} == {name}
+
+
+@pytest.mark.filterwarnings("ignore:.*these names only number")
+def test_rows_that_came_later_are_placed_by_nobody(result):
+    x, _ = made(6, 10, 1, start=50)
+    result.rename(0, "refunds").merge("refunds", 1).split("refunds")
+    more = result.update(x).update(x, relabel=True)
+    assert more.labelled()[60:] == [None] * 120
+    dissolved = result.update(x)
+    rows = dissolved.labels == dissolved.names.index("new 3")
+    dissolved.rename(dissolved.names[-1], "late").dissolve("new 3")
+    assert not np.array([name is not None for name in dissolved.labelled()])[rows].any()
+
+
+def test_a_label_says_what_it_said_when_its_cluster_is_undone(result):
+    x, _ = made(6, 10, 1, start=50)
+    rows = np.flatnonzero(result.labels == 0)
+    result.move(rows[:5], "late parcel")
+    more = result.update(x[rows[:3]], ["late parcel"] * 3).undo()
+    assert more.labelled() == [None] * 60 + ["late parcel"] * 3
+    assert more.names[-1] == "late parcel"
+    check_whole(more)
+
+
+def test_a_name_that_comes_back_is_one_cluster(result):
+    old = result.names[0]
+    more = result.rename(0, "tmp").update(made(1, 3, 4, start=99)[0], [old] * 3)
+    assert more.n_clusters == 7
+    more.undo()
+    assert more.n_clusters == 6
+    assert (more.labels[60:] == 0).all()
+    assert more.labelled()[60:] == [old] * 3
+    more.rename(0, "again").undo()
+    assert more.names[0] == old
+
+
+def test_a_number_is_no_category(model):
+    background, y = made(18, 25, 0)
+    x = made(2, 25, 1, start=60)[0]
+    other = MetaClusterer(**TRAINED).fit(np.concatenate([background, x]), [*y, *["new 1"] * 25, *["new 2"] * 25])
+    found = other.cluster(made(3, 10, 2, start=80)[0], known="ignore")
+    assert found.is_new.all()
+    found.split(0)
+    assert found.is_new.all()
+    assert not {"new 1", "new 2"} & set(found.names)
+
+
+def test_rows_with_an_id_that_is_there_are_left_out(model):
+    x, _ = made(6, 10, 1, start=50)
+    ids = [f"t{row}" for row in range(60)]
+    result = model.cluster(Rows("vectors", x, ids))
+    with pytest.warns(DataWarning, match=r"^the rows: 60 of 60 rows are in the clustering already, .*: 't0', 't1'"):
+        assert len(result.update(Rows("vectors", x, ids))) == 60
+    further = Rows("vectors", x[:3], ["t4", "t60", "t61"])
+    with pytest.warns(DataWarning, match=r"1 of 3 rows .* Their labels are left out, too: correct rows by move$"):
+        more = result.update(further, ["a", "b", None])
+    assert more.ids[60:] == ["t60", "t61"]
+    assert more.labelled()[60:] == ["b", None]
+    assert len(result.update(further, again=True)) == 63
+    # Numbers of rows say nothing.
+    assert len(model.cluster(x).update(x)) == 120
+
+
+def test_an_id_of_several_rows_is_refused(model):
+    x, _ = made(6, 10, 1, start=50)
+    result = model.cluster(Rows("vectors", x, ["a", *"bcdef" * 10, *"uvwxyzmno"]))
+    with pytest.raises(DataError, match=r"^rows: id 'b' is of several rows, 1 and 6 among them: give places$"):
+        result.move(["a", "b"], 0)
+    assert result.move(["a", "o"], 0).labels[59] == 0
+
+
+def test_labels_that_rows_bring_along_are_used(model):
+    x, _ = made(6, 10, 1, start=50)
+    rows = Rows("vectors", x, [str(row) for row in range(60)], partial=["tea", *[""] * 59])
+    result = model.cluster(rows)
+    assert result.names[result.labels[0]] == "tea"
+    more = result.update(replace(rows, partial=["coffee", *[""] * 59]))
+    assert more.names[more.labels[60]] == "coffee"
+    assert model.cluster(rows, ["milk", *[None] * 59]).names.count("tea") == 0
+
+
+@pytest.mark.usefixtures("_without_type_checks")
+def test_names_and_ids_are_not_changed_in_place(result, tmp_path):
+    for change in (
+        lambda values: values.append("a"),
+        lambda values: values.__setitem__(0, "a"),
+        lambda values: values.clear(),
+        lambda values: values.sort(),
+    ):
+        with pytest.raises(TypeError, match=r"^the names of a clustering cannot be changed in place: use rename$"):
+            change(result.names)
+        with pytest.raises(TypeError, match=r"^the ids of a clustering"):
+            change(result.ids)
+    again = pickle.loads(pickle.dumps(result))  # noqa: S301
+    assert again.names == result.names == list(result.names)
+    for found in (again, again.rename(0, "a")):
+        with pytest.raises(ValueError, match="read-only"):
+            found.labels[0] = 1
+        with pytest.raises(TypeError, match="use rename"):
+            found.names.append("b")
+
+
+def test_rows_of_merged_clusters_are_as_new_as_the_cluster(model):
+    result = model.cluster(np.concatenate([made(2, 10, 1)[0], made(2, 10, 1, start=50)[0]]))
+    rows = result.labels == result.labels[20]
+    result.merge("c0", int(result.labels[20]))
+    assert not result.is_new[result.labels[rows]].any()
+    assert (result.novelty[rows] == 0).all()
+
+
+def test_rows_that_are_alike_are_not_divided(model):
+    x = np.concatenate([made(3, 10, 1, start=50)[0], np.repeat(made(1, 1, 1, start=60)[0], 9, 0)])
+    result = model.cluster(x)
+    with pytest.raises(DataError, match=r"^into=2: cluster \d cannot be divided so, its rows are all alike$"):
+        result.split(int(result.labels[-1]))
+
+
+@pytest.mark.usefixtures("_without_type_checks")
+def test_further_rows_that_do_not_fit_are_named(model, result):
+    with pytest.raises(
+        DataError, match=r"^update: Found array with 0 sample.*; give further rows, at least one, of the"
+    ):
+        result.update(np.empty((0, 6)))
+    with pytest.raises(DataError, match=r"^update: X has 9 features.*; give further rows, at least one, of the form"):
+        result.update(np.zeros((3, 9)))
+
+
+def test_a_list_of_chunks_is_taken_as_chunks(result):
+    x, _ = made(6, 6, 8, start=50)
+    one, other = result.update([x[:12], x[12:]]), result.update(iter([x[:12], x[12:]]))
+    np.testing.assert_array_equal(one.labels, other.labels)
+    with pytest.raises(DataError, match=r"^y: labels cannot be given with an iterator of chunks"):
+        result.update([x], ["a"] * len(x))
+
+
+def test_what_clusters_were_found_with_holds_for_updates(model):
+    x, _ = made(4, 10, 1, start=50)
+    for known in ("ignore", "use"):
+        result = model.cluster(x, known=known)
+        further = made(3, 10, 4)[0]
+        same, other = result.update(further), result.update(further, known=known)
+        assert same.names == other.names
+        np.testing.assert_array_equal(same.confidence, other.confidence)

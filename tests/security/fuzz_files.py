@@ -8,11 +8,13 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import date
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import torch
 from harness import BadResult, FuzzKind, register
 from mutations import mutate, mutate_json, parsed
@@ -32,10 +34,12 @@ from metaclust import (
 )
 from metaclust.data.extremes import LOST
 from metaclust.data.input_table import Index
+from metaclust.data.inputs import as_rows
 from metaclust.data.preparation.images import ImagePreparation
-from metaclust.data.preparation.prepare import describe_preparation
+from metaclust.data.preparation.prepare import describe_preparation, fit_preparation
 from metaclust.data.preparation.sound_statistics import WIDTH, SoundStatisticsPreparation
 from metaclust.data.preparation.sounds import SpectrogramPreparation
+from metaclust.data.preparation.table import TablePreparation
 from metaclust.data.preparation.vectors import VectorPreparation
 from metaclust.data.preparation.words import WordPreparation
 from metaclust.data.readers.cells import named
@@ -63,6 +67,8 @@ def rows_for(model: MetaClusterer) -> Any:
     """Return rows that a model can cluster, with two or three groups in them."""
     generator, group = np.random.default_rng(0), np.arange(ROWS) % 3
     kind, shape = model.preparation_.kind, model.preparation_.input_shape
+    if kind == "table":
+        return customers_for(model.preparation_)
     if kind == "text":
         return [f"{WORDS[2 * which]} {WORDS[2 * which + int(generator.integers(2))]}" for which in group]
     if kind == "sounds":
@@ -73,6 +79,34 @@ def rows_for(model: MetaClusterer) -> Any:
         noise = generator.integers(0, 40, (ROWS, *shape))
         return (noise + 100 * (group % 2)[:, None, None, None]).astype(np.uint8)
     return 3 * generator.normal(size=(3, *shape))[group] + generator.normal(size=(ROWS, *shape))
+
+
+def customers_for(preparation: TablePreparation) -> pl.DataFrame:
+    """Return a table with the columns that a preparation wants, with gaps in them."""
+    made: dict[str, Any] = {
+        "number": [None if row == 4 else row % 3 + 0.5 for row in range(ROWS)],
+        "category": ["red", "blue", None, "other"] * (ROWS // 4),
+        "date": [date(2024, 1 + row % 12, 5) for row in range(ROWS)],
+        "text": [f"{WORDS[row % 3]} {WORDS[3 + row % 3]} and more" for row in range(ROWS)],
+    }
+    used = {name: usage.treatment for name, usage in preparation.usage.items() if usage.is_used}
+    return pl.DataFrame([pl.Series(name, made[treatment]) for name, treatment in used.items()])
+
+
+def table_preparation() -> TablePreparation:
+    frame = pl.DataFrame(
+        {
+            "age": [None, 1.5, 2.5, 0.5] * 5,
+            "colour": ["red", "blue", "red", "green"] * 5,
+            "since": [date(2024, 1 + row % 12, 1 + row) for row in range(ROWS)],
+            "text": [f"{WORDS[row % 6]} {WORDS[(row * 5 + row // 6) % 6]} by hand" for row in range(ROWS)],
+            "row_id": range(ROWS),
+        }
+    )
+    preparation, _ = fit_preparation(as_rows(frame))
+    if not isinstance(preparation, TablePreparation):
+        raise AssertionError("a table of several types has a preparation of its own")
+    return preparation
 
 
 @cache
@@ -95,6 +129,7 @@ def models() -> tuple[MetaClusterer, ...]:
         (ImagePreparation(1, 6, 6), {"filters": 2, "shift": 0.035}),
         (SpectrogramPreparation(20), {"filters": 2, "encoder": "residual"}),
         (SoundStatisticsPreparation((0.5,) * WIDTH, (2.0,) * WIDTH), {}),
+        (table_preparation(), {"learn_prior": False}),
     )
     made = []
     for preparation, changes in built:
@@ -158,6 +193,9 @@ def refuses_rows(model: MetaClusterer, rows: Any, message: str) -> bool:
         return False
     # The moments of a column may be sound, and yet those of other units.
     scaling = model.preparation_
+    if isinstance(scaling, TablePreparation):
+        # Its numbers are scaled by a preparation of their own, and the message names one of their columns.
+        return any(f"column {name!r}: " in message for name in scaling.scaled_names)
     if not isinstance(scaling, VectorPreparation) or scaling.mean is None or scaling.scale is None:
         return False
     with np.errstate(over="ignore"):

@@ -16,6 +16,8 @@ from harness import BadResult, FuzzKind, damaged, register
 from scipy import sparse
 
 from metaclust._util.terminal import printable
+from metaclust.data.mixed_table import MixedTable
+from metaclust.data.preparation.prepare import fit_preparation
 from metaclust.data.readers.archives import unpack
 from metaclust.data.readers.decoding import decode_image
 from metaclust.data.readers.sources import read_data
@@ -41,7 +43,9 @@ def sound(rows: Rows) -> None:
         carried = rows.table.polars(dict(enumerate(rows.table.names)))
         if any(len(column) != len(rows) for column in carried):
             raise BadResult("columns to carry of another length")
-    texts = rows.values if isinstance(rows.values, list) else []
+    texts = list(rows.values) if isinstance(rows.values, list) else []
+    if isinstance(rows.values, MixedTable):
+        texts += sound_table(rows, rows.values)
     for text in (*rows.ids, *(rows.labels or ()), *(rows.partial or ()), *texts, *rows.columns):
         if not isinstance(text, str):
             raise BadResult(f"a {type(text).__name__} among strings")
@@ -59,6 +63,28 @@ def sound(rows: Rows) -> None:
         raise BadResult("images that are not uint8 (rows, channels, height, width)")
     if not printable(rows).isprintable():
         raise BadResult("a description with control characters")
+
+
+def sound_table(rows: Rows, values: MixedTable) -> list[str]:
+    """Raise BadResult unless a table is sound and can be prepared; return its strings."""
+    if rows.columns != tuple(values.frame.columns) or rows.columns != tuple(
+        n for n in values.usage if n in rows.columns
+    ):
+        raise BadResult("other columns than those that are used")
+    strings: list[str] = []
+    for name in rows.columns:
+        gaps = values.gaps(name)
+        treatment = values.usage[name].treatment
+        if treatment in ("category", "text"):
+            strings += [cell for cell in values.strings(name) if cell is not None]
+            continue
+        cells = values.numbers(name) if treatment == "number" else values.days(name)
+        if not (np.isfinite(cells) != gaps).all():
+            raise BadResult(f"a {treatment} that is neither finite nor a gap")
+    preparation, kept = fit_preparation(rows)
+    if not bool(np.isfinite(preparation(kept).numpy()).all()):
+        raise BadResult("prepared rows that are not finite")
+    return strings
 
 
 def read_rows(path: Path) -> None:

@@ -18,8 +18,15 @@ NUMBERS = "id,a,b,label\n" + "".join(f"r{i},{i * 0.5},{-i},{'xyz'[i % 3]}\n" for
 TEXTS = 'id,text,label\n1,"one, two ""three""",x\n2,"a text of\ntwo lines",y\n3,plain words here,x\n'
 
 
+PLANS, SINCE = ("free", "", "pro"), ("2024-01-05", "2024-02-29 12:30", "NA")
+MIXED = "user_id,plan,since,age,label\n" + "".join(
+    f"{900 + i},{PLANS[i % 3]},{SINCE[i % 3]},{'' if i == 4 else i},{'xy'[i % 2]}\n" for i in range(9)
+)
+
+
 def csv_files() -> list[bytes]:
     return [
+        MIXED.encode(),
         NUMBERS.encode(),
         TEXTS.encode(),
         NUMBERS.replace(",", ";").encode(),
@@ -44,6 +51,7 @@ def json_files() -> list[bytes]:
         b'{"text": "what a fine day", "label": "x"}\n{"text": "an \\u00e9t\\u00e9 \\"quoted\\"", "label": "y"}\n',
         b'{"a": 1, "b": 2.5, "id": 7}\n{"a": 3, "b": -1e3, "id": 8}\n{"a": 0, "b": 0, "id": 9}\n',
         b'{"embedding": [0.5, 1, 2], "label": 3}\n{"embedding": [1, 2, 3.5], "label": 4}\n',
+        b"".join(b'{"plan": "%s", "age": %d, "at": null, "label": "x"}\n' % (b"ab"[i % 2 :][:1], i) for i in range(8)),
         b'{"a": true, "more": {"deep": [1, 2]}}\n{"a": false, "more": {"deep": []}}\n',
     ]
 
@@ -112,6 +120,7 @@ def frames() -> list[pl.DataFrame]:
         pl.DataFrame({"text": ["some words here", "more of them", "the last"], "label": [1, 2, 1]}),
         pl.DataFrame({"v": [[1.0, 2.0], [3.0, 4.0]], "day": [day, day], "wait": [timedelta(1), timedelta(2)]}),
         pl.DataFrame({"b": [True, False] * 20, "n": range(40), "s": [{"p": i} for i in range(40)]}),
+        pl.DataFrame({"plan": ["a", "b", None] * 4, "day": [day, None] * 6, "n": range(12), "label": ["u", "v"] * 6}),
         pl.DataFrame({"x": [0.25] * 500, "label": ["same"] * 250 + ["other"] * 250}),
     ]
 

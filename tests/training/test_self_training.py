@@ -1,15 +1,27 @@
 """Self-training: its parts against plain computations, and what is the same after an interruption."""
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import linear_sum_assignment
 from torch import nn
 
 from metaclust import MetaClusterer
 from metaclust._util.tensors import CheckpointError
-from metaclust.training.discovery import VectorRows, components_of, number_of_categories, peak, residual_model
+from metaclust.training.discovery import (
+    LEAST_FOUND,
+    VectorRows,
+    components_of,
+    mean_share,
+    number_of_categories,
+    peak,
+    residual_model,
+)
 from metaclust.training.self_training import (
     SelfTrainer,
     SelfTraining,
@@ -226,3 +238,37 @@ def test_unlabelled_rows_are_left_out_where_no_categories_can_be_found():
     assert not hasattr(model, "discovered_")
     with pytest.raises(ValueError, match="n_clusters=8"):
         model.fit(x, labels, n_clusters=8)
+
+
+@given(st.integers(0, 999))
+def test_the_share_of_a_category_is_that_of_its_cluster_corrected_by_labelled_rows(seed):
+    generator = np.random.default_rng(seed)
+    found = np.unique(generator.integers(0, 6, 80), return_inverse=True)[1]
+    known = np.where(generator.random(80) < 0.6, np.unique(generator.integers(0, 4, 80), return_inverse=True)[1], -1)
+    known[:4] = np.arange(4)
+    best = max(
+        itertools.permutations(range(found.max() + 1), 4),
+        key=lambda clusters: sum(((known == k) & (found == c)).sum() for k, c in enumerate(clusters)),
+    )
+    right = sum(((known == k) & (found == c)).sum() for k, c in enumerate(best))
+    shares = []
+    for k, c in enumerate(best):
+        here = ((known == k) & (found == c)).sum()
+        if here:
+            inside = here / ((known >= 0) & (found == c)).sum()
+            shares.append((found == c).sum() * inside / max(here / (known == k).sum(), LEAST_FOUND))
+    # Several matchings may be as good; of those there are, one is taken.
+    table = np.array([[((known == k) & (found == c)).sum() for c in range(found.max() + 1)] for k in range(4)])
+    assert table[linear_sum_assignment(-table)].sum() == right
+    if sum(sum(table[range(4), m]) == right for m in itertools.permutations(range(found.max() + 1), 4)) == 1:
+        assert mean_share(found, known) == pytest.approx(np.mean(shares) / 80)
+
+
+def test_sizes_of_known_categories_say_how_many_there_are():
+    generator = np.random.default_rng(0)
+    y = np.repeat(np.arange(10), 60)
+    centres = generator.normal(size=(10, 24))
+    z = centres[y] + 0.35 * generator.normal(size=(600, 24))
+    z = (z / np.linalg.norm(z, axis=1, keepdims=True)).astype(np.float32)
+    known = np.where((y < 8) & (generator.random(600) < 0.15), y, -1)
+    assert 9 <= number_of_categories(z, known, 0) <= 12

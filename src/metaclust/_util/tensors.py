@@ -32,7 +32,8 @@ FORMAT = 4
 3: the learned selector of a model is another one (that of older files is not used), and a clustering may hold
    ``k_probabilities`` and facts of its clusters.
 4: a model may hold the categories of its training; a clustering holds the names and statistics of its clusters, whether
-   rows are new or belong nowhere, what has been changed by hand, and what its ids were (``index``).
+   rows are new or belong nowhere, what has been changed by hand, and what its ids were (``index``). Rows may be
+   prepared as those of a table of several types.
 """
 READABLE = (1, 2, 3, 4)
 LONGEST_REASON = 600

@@ -21,19 +21,25 @@ from metaclust.cli.options import (
     Ids,
     ImageModel,
     Keep,
+    Kind,
     Known,
     Label,
     MaxBytes,
     MaxClusters,
     Missing,
     ModelPath,
+    NewDataPath,
     PartialLabel,
     Quiet,
     RawCells,
     Root,
     Seed,
+    SelectedColumns,
     SkipBroken,
+    TextColumn,
+    Treat,
     Version,
+    both_paths,
     columns_to_keep,
     comma_separated,
     example,
@@ -43,6 +49,7 @@ from metaclust.cli.options import (
     refuse,
     resume_command,
     show,
+    treatments,
     unset,
 )
 
@@ -72,10 +79,11 @@ def train(
     data: DataPath,
     out: Annotated[Path, typer.Option(help="Model file to write.")],
     label: Label = None,
-    kind: Annotated[str, typer.Option(help="Kind of data: auto, vectors, images, sounds or text.")] = "auto",
-    text_column: Annotated[str | None, unset("Column that holds the text; by default detected.")] = None,
-    columns: Annotated[str | None, unset("Comma-separated column names; by default all numeric columns.")] = None,
-    missing: Missing = "error",
+    kind: Kind = "auto",
+    text_column: TextColumn = None,
+    columns: SelectedColumns = None,
+    treat: Treat = None,
+    missing: Missing = "auto",
     skip_broken: SkipBroken = False,
     max_bytes: MaxBytes = None,
     size: Annotated[int | None, unset("Side of the images in pixels.")] = None,
@@ -121,8 +129,19 @@ def train(
     from metaclust._util.distributed import launch_command, process_group
     from metaclust.cli.commands import train_model
 
-    reading = {"label": label, "kind": kind, "text": text_column, "columns": comma_separated(columns), "size": size}
-    reading |= {"missing": missing, "on_error": "skip" if skip_broken else None, "max_bytes": max_bytes}
+    reading: dict[str, Any] = {
+        "label": label,
+        "kind": kind,
+        "text": text_column,
+        "columns": comma_separated(columns),
+        "size": size,
+    }
+    reading |= {
+        "treat": treatments(treat),
+        "missing": missing,
+        "on_error": "skip" if skip_broken else None,
+        "max_bytes": max_bytes,
+    }
     # Rows without a label are left out; the table is not needed once its rows are read.
     reading |= {"partial": True, "keep": []}
     settings = {
@@ -166,7 +185,7 @@ def train(
 )
 def cluster(
     model: ModelPath,
-    data: DataPath,
+    data: NewDataPath = None,
     out: Annotated[
         Path | None, unset("Table of clusters to write: .csv, .jsonl or .parquet; with --engine a folder.")
     ] = None,
@@ -186,7 +205,7 @@ def cluster(
     restarts: Annotated[int | None, unset("k-means++ initialisations per number of clusters.")] = None,
     confidence: Confidence = None,
     label: Label = None,
-    missing: Missing = "error",
+    missing: Missing = "auto",
     skip_broken: SkipBroken = False,
     max_bytes: MaxBytes = None,
     embedding_model: EmbeddingModel = None,
@@ -213,6 +232,7 @@ def cluster(
     """
     from metaclust.cli.commands import Outputs, Said, TrainedModel, cluster_data, cluster_folder
 
+    data = both_paths(model, data, "cluster", "a model, which `metaclust train` learns from labelled data")
     settings = {
         "min_cluster_size": min_cluster_size,
         "restarts": restarts,
@@ -249,7 +269,7 @@ def cluster(
         }
         others |= {"max_bytes": max_bytes, "raw_cells": raw_cells, "keep": keep or None}
         refuse(
-            others | {"missing": None if missing == "error" else missing},
+            others | {"missing": None if missing == "auto" else missing},
             "does not apply to shards: omit it, or --engine",
         )
         command = resume_command(["metaclust"], resume)
@@ -260,7 +280,7 @@ def cluster(
 @app.command(epilog=example("metaclust assign tickets.clustering more.csv --out more-clusters.csv"))
 def assign(
     clustering: Annotated[Path, typer.Argument(help="Clustering file written by `metaclust cluster --save`.")],
-    data: DataPath,
+    data: NewDataPath = None,
     out: Annotated[Path | None, unset("Table of clusters to write: .csv, .jsonl or .parquet.")] = None,
     ids: Ids = None,
     keep: Keep = None,
@@ -269,7 +289,7 @@ def assign(
     save: Annotated[Path | None, unset("Clustering file to write, of these rows.")] = None,
     confidence: Confidence = None,
     label: Label = None,
-    missing: Missing = "error",
+    missing: Missing = "auto",
     skip_broken: SkipBroken = False,
     max_bytes: MaxBytes = None,
     embedding_model: EmbeddingModel = None,
@@ -285,6 +305,7 @@ def assign(
     """
     from metaclust.cli.commands import Outputs, assign_data
 
+    data = both_paths(clustering, data, "assign", "a clustering, which `metaclust cluster --save` writes")
     reading = reading_options(label, missing, skip_broken, max_bytes, ids, columns_to_keep(keep, out))
     outputs = Outputs(out, report, save, force, raw_cells)
     facts = assign_data(
@@ -321,8 +342,11 @@ def update(
     relabel: Annotated[
         bool, typer.Option("--relabel", help="Let rows that were there before go to other clusters.")
     ] = False,
+    again: Annotated[
+        bool, typer.Option("--again", help="Count rows once more whose id is in the clustering already.")
+    ] = False,
     label: Label = None,
-    missing: Missing = "error",
+    missing: Missing = "auto",
     skip_broken: SkipBroken = False,
     max_bytes: MaxBytes = None,
     embedding_model: EmbeddingModel = None,
@@ -350,6 +374,7 @@ def update(
         Outputs(out, report, save, force, raw_cells),
         known=known,
         relabel=relabel,
+        again=again,
         device=device,
         models=models_in(embedding_model, image_model),
         progress=not quiet,
@@ -360,13 +385,13 @@ def update(
 @app.command(epilog=example("metaclust evaluate tickets.safetensors labelled.csv --label topic"))
 def evaluate(
     model: ModelPath,
-    data: DataPath,
+    data: NewDataPath = None,
     label: Label = None,
     tasks: Annotated[
         int, typer.Option(help="Number of random tasks of 2 to max-clusters categories; 0 clusters all rows together.")
     ] = 0,
     max_clusters: MaxClusters = None,
-    missing: Missing = "error",
+    missing: Missing = "auto",
     skip_broken: SkipBroken = False,
     max_bytes: MaxBytes = None,
     embedding_model: EmbeddingModel = None,
@@ -379,6 +404,7 @@ def evaluate(
     """Score the clusters of labelled data against its categories."""
     from metaclust.cli.commands import TrainedModel, evaluate_model
 
+    data = both_paths(model, data, "evaluate", "a model, which `metaclust train` learns from labelled data")
     limit = number_or_auto(max_clusters)
     trained = TrainedModel(
         model, {"seed": seed, "progress": not quiet}, limit, device, models_in(embedding_model, image_model)

@@ -29,8 +29,9 @@ from metaclust.data.rows import DataError, DataWarning, Rows, listed
 from metaclust.data.writers import WRITERS, unwritable, write_table
 from metaclust.estimator import MetaClusterer
 from metaclust.inference.result import Clustering
+from metaclust.inference.update import unseen
 from metaclust.training.episodes import TaskSampler
-from metaclust.training.plan import TRAINED_CLUSTERS
+from metaclust.training.plan import TRAINED_CLUSTERS, options_of
 
 TABLE_BYTES = 30
 """Bytes of a row of a table, about: its id, cluster and confidence."""
@@ -176,8 +177,9 @@ def train_model(
         rows = read(data, reading, settings["progress"])
         if rows.labels is None and rows.partial is None:
             raise DataError(f"{data} has no labels to learn from: name their column with --label ({rows})")
+        applicable = options_of(rows)
         for kind in KINDS.values():
-            if kind.option in settings and rows.kind != kind.name:
+            if kind.option in settings and kind.option not in applicable:
                 raise ValueError(
                     f"--{kind.option}-as applies to {kind.name} only, but {data} holds {rows.kind}: omit it"
                 )
@@ -309,6 +311,7 @@ def update_data(
     *,
     known: str,
     relabel: bool,
+    again: bool,
     device: str,
     models: Mapping[str, str | None],
     progress: bool,
@@ -316,7 +319,8 @@ def update_data(
     """Add the rows of files or folders of images to the clusters of a file, and write the outputs."""
     if len(data) > 1 and outputs.table is not None:
         raise ValueError("--out holds the rows of one file: update with one file after another, or omit it")
-    target = outputs.clustering or clustering
+    # A link stays, and what it leads to is replaced.
+    target = outputs.clustering or clustering.resolve()
     outputs.check(*data, clustering)
     with writing(*outputs.paths, *([] if outputs.clustering else [target])):
         outputs.check(*data, clustering)
@@ -326,7 +330,15 @@ def update_data(
             rows = read(path, {**reading, "like": result.model.preparation_}, progress)
             rows = outputs.writable(rows, reading.get("keep"))
             rows, y = without_labels(rows) if reading.get("partial") else (rows, None)
-            result = result.update(rows, y, known=cast("Any", known), relabel=relabel)
+            further = np.arange(len(rows)) if again else unseen(result, rows, y or [None] * len(rows))
+            rows, y = rows.take(further), None if y is None else [y[row] for row in further.tolist()]
+            if len(rows):
+                result = result.update(rows, y, known=cast("Any", known), relabel=relabel, again=True)
+        if len(result) == before:
+            if outputs.table is not None or outputs.report is not None:
+                raise DataError(f"{clustering} has all of these rows already: omit --out and --report, or add --again")
+            result.save(target)
+            return {"clusters": had, "rows": before, "further rows": 0, "clustering": str(target)}
         latest = result.since(before, rows if len(data) == 1 else None)
         facts: dict[str, Any] = {
             "clusters": result.n_clusters,

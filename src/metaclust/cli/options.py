@@ -41,6 +41,14 @@ DataPath = Annotated[
         help="A .csv, .tsv, .jsonl (also .gz), .parquet, .npy or .npz file, or a folder of images or sounds."
     ),
 ]
+NewDataPath = Annotated[
+    Path | None,
+    typer.Argument(
+        metavar="DATA",
+        help="A .csv, .tsv, .jsonl (also .gz), .parquet, .npy or .npz file, or a folder of images.",
+        show_default=False,
+    ),
+]
 ModelPath = Annotated[Path, typer.Argument(help="Model file written by `metaclust train`.")]
 Label = Annotated[str | None, unset("Column or array of the known categories; by default one named label or category.")]
 Confidence = Annotated[float | None, unset("Confidence threshold below which rows are marked as unsure.")]
@@ -59,7 +67,19 @@ Known = Annotated[str, typer.Option(help="Whether rows may be of the categories 
 PartialLabel = Annotated[
     str | None, unset("Column of the category of some rows, known or new; cells of all others are empty.")
 ]
-Missing = Annotated[str, typer.Option(help="How to treat rows with missing values: error, drop or mean (numbers).")]
+Kind = Annotated[str, typer.Option(help="Kind of data: auto, vectors, images, sounds, text or table.")]
+TextColumn = Annotated[str | None, unset("Column that holds the text; by default detected.")]
+SelectedColumns = Annotated[
+    str | None, unset("Comma-separated names of the columns to use; by default all that can be used.")
+]
+Treat = Annotated[
+    list[str] | None,
+    unset("Comma-separated NAME=TREATMENT: use a column as number, category, date, text, id or drop."),
+]
+Missing = Annotated[
+    str,
+    typer.Option(help="Missing values: auto (fills and marks them in mixed tables), error, drop or mean (numbers)."),
+]
 SkipBroken = Annotated[bool, typer.Option("--skip-broken", help="Skip images or sounds that cannot be read.")]
 EmbeddingModel = Annotated[str | None, unset("Folder or name of a sentence-transformers model.")]
 ImageModel = Annotated[str | None, unset("Folder or name of a vision model of transformers, or an .onnx file.")]
@@ -100,6 +120,35 @@ def comma_separated(names: str | None) -> list[str] | None:
     (['a', 'b'], None)
     """
     return [name.strip() for name in names.split(",")] if names else None
+
+
+def treatments(values: list[str] | None) -> dict[str, str] | None:
+    """Return what columns are used as, from --treat, which may be given several times.
+
+    >>> treatments(["zip=category,age=number", "a=b=drop"]), treatments(None)
+    ({'zip': 'category', 'age': 'number', 'a=b': 'drop'}, None)
+    """
+    found = {}
+    for pair in [pair for value in values or () for pair in comma_separated(value) or ()]:
+        name, equals, treatment = pair.rpartition("=")
+        if not equals or not name:
+            raise ValueError(f"--treat {pair}: give NAME=TREATMENT, such as --treat zip=category")
+        found[name.strip()] = treatment.strip()
+    return found or None
+
+
+FIRST = {"cluster": "model.safetensors", "evaluate": "model.safetensors", "assign": "old.clustering"}
+"""The name of a file that stands for the first path of a command."""
+
+
+def both_paths(first: Path, second: Path | None, command: str, made_by: str) -> Path:
+    """Return the second path of a command; an error where only one was given, which says how to get the other."""
+    if second is not None:
+        return second
+    raise ValueError(
+        f"Missing argument: `metaclust {command}` needs two paths, and {first} is the only one. The first is "
+        f"{made_by}, the second the data: metaclust {command} {FIRST[command]} {shlex.quote(str(first))}"
+    )
 
 
 def kept_columns(values: list[str] | None) -> list[str] | None:

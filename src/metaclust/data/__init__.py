@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from metaclust.data.datasets.cards import CARDS, Card
     from metaclust.data.datasets.named import Dataset, load_dataset
     from metaclust.data.input_table import InputTable
+    from metaclust.data.inputs import rows_from_frame
     from metaclust.data.kinds import KINDS, DataKind, kind_named
     from metaclust.data.labels import labelled_rows, read_labels, without_labels
     from metaclust.data.preparation.prepare import Preparation, describe_preparation, fit_preparation, preparation_from
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 WHERE = {
     "metaclust.data.input_table": ("InputTable",),
+    "metaclust.data.inputs": ("rows_from_frame",),
     "metaclust.data.kinds": ("KINDS", "DataKind", "kind_named"),
     "metaclust.data.labels": ("labelled_rows", "read_labels", "without_labels"),
     "metaclust.data.readers.arrays": ("rows_from_array",),
@@ -64,6 +66,7 @@ __all__ = [
     "read_labels",
     "row_stream",
     "rows_from_array",
+    "rows_from_frame",
     "without_labels",
 ]
 

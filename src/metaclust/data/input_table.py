@@ -60,6 +60,38 @@ class InputTable:
         left = [name for name in self.names if name not in names]
         return replace(self, frame=self.frame[left] if self.is_pandas else self.frame.select(self.frame[left]))
 
+    def followed_by(self, other: InputTable) -> InputTable | None:
+        """Return this table and the rows of another one after them, if they have the same columns; otherwise None."""
+        alike = self.is_pandas == other.is_pandas and self.names == other.names
+        if not alike or (self.ids, self.label) != (other.ids, other.label):
+            return None
+        frames = [table.frame if table.rows is None else table.of_rows() for table in (self, other)]
+        index = self.index if self.index == other.index else STRINGS
+        if self.is_pandas:
+            import pandas as pd
+
+            return InputTable(pd.concat(frames), index, self.ids, self.label)
+        try:
+            # Nothing is copied.
+            frame = pl.concat(frames, how="vertical_relaxed", rechunk=False)
+        except pl.exceptions.PolarsError:
+            return None
+        return InputTable(frame, index, self.ids, self.label)
+
+    def of_rows(self) -> Any:
+        """Return the rows of the frame that were read, as a frame."""
+        return self.frame.iloc[self.rows] if self.is_pandas else self.frame[self.rows]
+
+    def numbered(self, numbers: Sequence[int]) -> InputTable:
+        """Return the table with other numbers of its rows, where these are the index of pandas."""
+        if not self.is_pandas:
+            return self
+        import pandas as pd
+
+        frame = (self.frame if self.rows is None else self.of_rows()).copy(deep=False)
+        frame.index = pd.Index(numbers, name=frame.index.name)
+        return replace(self, frame=frame, rows=None)
+
     @property
     def is_pandas(self) -> bool:
         return not isinstance(self.frame, pl.DataFrame)
@@ -186,7 +218,10 @@ def ids_of(table: InputTable) -> list[str] | None:
 def plain_series(column: Any) -> pl.Series:
     """Return a column of pandas as one of polars, without pyarrow."""
     dtype = column.dtype
-    if isinstance(dtype, np.dtype) and dtype.kind in "biufM":
+    if isinstance(dtype, np.dtype) and dtype.kind in "mM":
+        # Polars knows no seconds.
+        return pl.Series(column.to_numpy().astype(f"{dtype.kind}8[us]"))
+    if isinstance(dtype, np.dtype) and dtype.kind in "biuf":
         return pl.Series(column.to_numpy())
     absent = column.isna().to_numpy()
     values = [None if gone else value for value, gone in zip(column.tolist(), absent, strict=True)]

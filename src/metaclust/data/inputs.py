@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,13 +15,17 @@ from torch import Tensor
 
 from metaclust.data.datasets.named import Dataset
 from metaclust.data.input_table import ids_of, table_of
-from metaclust.data.labels import with_labels, written_labels
+from metaclust.data.kinds import Kind, check_kind
+from metaclust.data.labels import is_absent, with_labels, written_labels
+from metaclust.data.mixed_table import Treatment, as_treatment
 from metaclust.data.preparation.base import Preparation
 from metaclust.data.readers.arrays import array_rows, names_of, rows_from_array
-from metaclust.data.readers.cells import Reading
-from metaclust.data.readers.columns import Columns, rows_from_table
+from metaclust.data.readers.cells import Missing, Reading
+from metaclust.data.readers.choice import Columns
+from metaclust.data.readers.columns import rows_from_table
 from metaclust.data.readers.decoding import USUAL_SIDE
-from metaclust.data.rows import DataError, Rows
+from metaclust.data.readers.usage import is_code
+from metaclust.data.rows import DataError, Rows, listed
 from metaclust.data.sparse import SparseRows
 
 GREY = ("1", "L", "LA")
@@ -34,18 +38,28 @@ def is_table(x: Any) -> bool:
 
 
 def is_numeric_matrix(x: Any) -> bool:
-    """Return whether ``x`` is for scikit-learn's own validation: numbers in rows and columns, or what should be."""
+    """Return whether ``x`` is for scikit-learn's own validation: numbers in rows and columns, or what should be.
+
+    A data frame with a column of ids or codes is not: they are no magnitudes.
+    """
     if sparse.issparse(x):
         return True
     if isinstance(x, Rows | Dataset | Tensor | str):
         return False
     if is_table(x):
-        return all(np.asarray(x[name]).dtype.kind in "biufc" for name in x.columns)
+        cells = {name: np.asarray(x[name]) for name in x.columns}
+        numeric = all(column.dtype.kind in "biufc" for column in cells.values())
+        return numeric and not any(is_code(str(name)) and are_whole(column) for name, column in cells.items())
     if isinstance(x, np.ndarray):
         return x.ndim <= 2 and not (x.ndim == 1 and x.dtype.kind in "UO" and all(isinstance(row, str) for row in x))
     if isinstance(x, Sequence) and len(x) and (isinstance(x[0], str | Image.Image) or np.ndim(x[0]) > 1):
         return False
     return not hasattr(x, "str")
+
+
+def are_whole(column: NDArray[Any]) -> bool:
+    """Return whether numbers are whole, but for those that are missing."""
+    return column.dtype.kind in "iu" or (column.dtype.kind == "f" and bool((column % 1 == 0)[~np.isnan(column)].all()))
 
 
 def as_rows(x: Any, y: Any = None, like: Preparation | None = None, partial: bool = False) -> Rows:
@@ -59,10 +73,18 @@ def as_rows(x: Any, y: Any = None, like: Preparation | None = None, partial: boo
     if isinstance(x, Dataset):
         x = x.rows()
     if isinstance(x, Rows):
-        return x if y is None else replace(x, labels=names_of(y, len(x), "y"), partial=None)
-    if is_table(x) and not is_numeric_matrix(x):
-        columns = Columns(usual_text=None if like is None else like.reading().get("usual_text"), has_options=False)
-        rows = rows_from_table(polars_of(x), columns, reading=READING)
+        given: Rows = x if like is None else read_like(x, like)
+        return given if y is None else replace(given, labels=names_of(y, len(given), "y"), partial=None)
+    of_table = like is not None and like.kind == "table"
+    if of_table and not is_table(x):
+        columns = listed(like.reading()["usage"], 10) if like is not None else ""
+        raise DataError(
+            f"X is {type(x).__name__}, but the model was trained on a table with the columns {columns}: pass "
+            "a data frame, or what read_data returns"
+        )
+    if is_table(x) and (of_table or not is_numeric_matrix(x)):
+        kind = "auto" if like is None or like.kind == "images" else like.kind
+        rows = rows_from_table(polars_of(x), columns_like(like), kind, READING)
         rows = replace(rows, labels=None if y is None else names_of(y, len(rows), "y"))
         ids = None if rows.table is None else rows.table.ids
         return with_table(rows, x, ids)
@@ -78,13 +100,81 @@ def as_rows(x: Any, y: Any = None, like: Preparation | None = None, partial: boo
     return array_rows(x, y, None, "auto", READING)
 
 
+def columns_like(like: Preparation | None) -> Columns:
+    """Return the columns to read of a table for a model."""
+    trained = {} if like is None else like.reading()
+    return Columns(
+        vector=trained.get("columns"),
+        usage=trained.get("usage"),
+        usual_text=trained.get("usual_text"),
+        has_options=False,
+    )
+
+
+def read_like(rows: Rows, like: Preparation) -> Rows:
+    """Return rows of a table, read as those of the training were.
+
+    What its columns are used as was found from these rows alone, and few rows may look otherwise.
+    """
+    table, trained = rows.table, columns_like(like)
+    if table is None or table.is_pandas or like.kind not in ("vectors", "text", "table"):
+        return rows
+    treatments = {name: each.treatment for name, each in (trained.usage or {}).items() if each.is_used}
+    alike = all(name in rows.usage and rows.usage[name].treatment == wanted for name, wanted in treatments.items())
+    wanted_columns = trained.vector or list(treatments) or [name for name in (trained.usual_text,) if name is not None]
+    if (rows.kind == like.kind and alike) or not wanted_columns or not set(wanted_columns) <= set(table.names):
+        return rows
+    frame = pl.DataFrame(table.polars(dict(enumerate(table.names))))
+    found = rows_from_table(frame, trained, like.kind, Reading(rows.source, has_missing=False))
+    return replace(found, ids=rows.ids, labels=rows.labels, partial=rows.partial, table=table)
+
+
+def rows_from_frame(
+    frame: Any,
+    labels: Any = None,
+    *,
+    kind: Kind = "auto",
+    text: str | None = None,
+    columns: Sequence[str] | None = None,
+    treat: Mapping[str, Treatment] | None = None,
+    missing: Missing = "auto",
+) -> Rows:
+    """Return the rows of a data frame of pandas, polars or another library, read as a file of the same columns is.
+
+    ``MetaClusterer.fit(frame, y)`` does the same with the defaults.
+
+    Parameters
+    ----------
+    frame : data frame
+        Columns of numbers, strings, dates, truth values.
+    labels : array-like, optional
+        The category of each row.
+    kind, text, columns, treat, missing
+        As in :func:`read_data`.
+
+    >>> frame = pl.DataFrame({"zip": [10115, 10117] * 4, "age": [20, 30, 40, 50] * 2})
+    >>> rows_from_frame(frame).columns, rows_from_frame(frame, treat={"zip": "drop"}).columns
+    (('zip', 'age'), ('age',))
+    """
+    if not is_table(frame):
+        raise TypeError(f"frame is {type(frame).__name__}: pass a data frame, or an array to rows_from_array")
+    check_kind(kind)
+    treated = {name: as_treatment(name, value) for name, value in (treat or {}).items()}
+    chosen = Columns(text=text, vector=columns, treat=treated)
+    rows = rows_from_table(polars_of(frame), chosen, kind, Reading("X", missing))
+    ids = None if rows.table is None else rows.table.ids
+    rows = with_table(with_labels(rows, None), frame, ids)
+    return rows if labels is None else replace(rows, labels=names_of(labels, len(rows), "labels"))
+
+
 def polars_of(x: Any) -> pl.DataFrame:
     """Return a data frame of any library as one of polars."""
     if isinstance(x, pl.DataFrame):
         return x
     table = table_of(x)
     if table is None:
-        return pl.DataFrame({str(name): list(x[name]) for name in x.columns})
+        cells = {str(name): [None if is_absent(value) else value for value in x[name]] for name in x.columns}
+        return pl.DataFrame({name: pl.Series(values, strict=False) for name, values in cells.items()})
     return pl.DataFrame({column.name: column for column in table.polars(dict(enumerate(table.names)))})
 
 

@@ -20,7 +20,7 @@ class DataKind:
     name: Kind
     singular: str
     plural: str
-    values: Literal["numbers", "pixels", "spectrograms", "strings"]
+    values: Literal["numbers", "pixels", "spectrograms", "strings", "columns"]
     form: str
     """What arrays of this kind look like, for messages."""
     preparations: Mapping[str, str]
@@ -58,6 +58,15 @@ KINDS: dict[Kind, DataKind] = {
             "strings",
             "strings",
             {"tfidf": "words", "counts": "words", "embeddings": "embeddings"},
+            option="text",
+        ),
+        DataKind(
+            "table",
+            "table row",
+            "table rows",
+            "columns",
+            "data frames with columns of several types",
+            {"tfidf": "table", "embeddings": "table"},
             option="text",
         ),
     )

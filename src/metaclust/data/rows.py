@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,8 +14,9 @@ from scipy import sparse
 
 from metaclust.data.input_table import InputTable
 from metaclust.data.kinds import DataKind, Kind, kind_named
+from metaclust.data.mixed_table import MixedTable, Usage
 
-Values: TypeAlias = NDArray[Any] | list[str] | list[NDArray[np.uint8]] | sparse.csr_array
+Values: TypeAlias = NDArray[Any] | list[str] | list[NDArray[np.uint8]] | sparse.csr_array | MixedTable
 Original: TypeAlias = Path | NDArray[np.uint8]
 """An image as it came: a file, or (channels, height, width)."""
 
@@ -34,11 +35,12 @@ class Rows:
 
     Parameters
     ----------
-    kind : {"vectors", "images", "sounds", "text"}
+    kind : {"vectors", "images", "sounds", "text", "table"}
         What the rows are.
-    values : array, sparse array, list of str or list of array
+    values : array, sparse array, list of str, list of array or MixedTable
         float32 (rows, columns), dense or sparse, for vectors; uint8 (rows, channels, height, width) for images;
-        a list of uint8 (bands, frames), spectrograms, for sounds; a list of strings for text.
+        a list of uint8 (bands, frames), spectrograms, for sounds; a list of strings for text; columns of several types
+        for tables.
     ids : list of str
         A name for each row: the path of a file, a cell of the table, or the number of the row.
     labels : list of str, optional
@@ -55,6 +57,8 @@ class Rows:
         The table that the rows come from: results carry its columns.
     originals : list of path or array, optional
         Images as they came, before they were brought to one size: what an image model is given.
+    usage : mapping
+        What each column of that table is used as, but for labels and ids.
     """
 
     kind: Kind
@@ -67,6 +71,7 @@ class Rows:
     partial: list[str] | None = None
     table: InputTable | None = field(default=None, compare=False, repr=False)
     originals: list[Original] | None = field(default=None, compare=False, repr=False)
+    usage: Mapping[str, Usage] = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         kind_named(self.kind)
@@ -93,6 +98,11 @@ class Rows:
         """What is known about rows of this kind: its entry in the registry."""
         return kind_named(self.kind)
 
+    @property
+    def said(self) -> list[str | None] | None:
+        """The category of each row, None where it is unknown, if it is known of some rows only; otherwise None."""
+        return None if self.partial is None else [name or None for name in self.partial]
+
     def take(self, rows: NDArray[np.int64] | NDArray[np.bool_] | Sequence[int]) -> Rows:
         """Return some of the rows, by number or by a mask."""
         index = np.asarray(rows)
@@ -112,20 +122,23 @@ class Rows:
         """Return these rows and others of the same kind after them."""
         values: Any
         if isinstance(self.values, list):
-            values = [*self.values, *others.values]
+            values = [*self.values, *cast("list[str]", others.values)]
+        elif isinstance(self.values, MixedTable):
+            values = self.values.followed_by(others.values)  # type: ignore[arg-type]
         elif sparse.issparse(self.values):
             values = sparse.csr_array(sparse.vstack([self.values, others.values]))
         else:
             values = np.concatenate([self.values, np.asarray(others.values)])
         labels = None if self.labels is None or others.labels is None else [*self.labels, *others.labels]
         originals = None if self.originals is None or others.originals is None else self.originals + others.originals
+        table = None if self.table is None or others.table is None else self.table.followed_by(others.table)
         return replace(
             self,
             values=values,
             ids=[*self.ids, *others.ids],
             labels=labels,
             partial=None,
-            table=None,
+            table=table,
             originals=originals,
         )
 

@@ -258,6 +258,7 @@ def linked(rows: Rows, model: MetaClusterer, number: int) -> Iterator[tuple[str,
             # Rows whose label was given do not count.
             real[some] = False
         facts = {"ari": round(float(adjusted_rand_score(y[real], result.labels[real])), 4)}
+        facts["ari of all rows"] = round(float(adjusted_rand_score(y, result.labels)), 4)
         if not title.endswith("labels"):
             others = np.setdiff1d(np.arange(len(y)), some)
             facts["ari of the rows without a label"] = round(

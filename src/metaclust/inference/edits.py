@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import count
 from typing import Any, Literal
 
 import numpy as np
@@ -18,15 +17,17 @@ from metaclust.data.labels import read_labels
 from metaclust.data.rows import DataError, shown
 from metaclust.inference.confidence import ClusterFacts
 from metaclust.inference.initialise import ward_labels
-from metaclust.inference.links import Links, pairs_from
+from metaclust.inference.links import Links, Places, pairs_from
 from metaclust.inference.stages import Floats, Labels
 from metaclust.inference.tally import Tally
 from metaclust.mixture.components import Components
 from metaclust.model.clustering_model import ClusteringModel
 
-Kind = Literal["rename", "merge", "split", "move", "dissolve", "add"]
+Kind = Literal["rename", "merge", "split", "move", "dissolve", "add", "same"]
 BY_HAND: tuple[Kind, ...] = ("split", "move")
 """Edits after which a person has said of each of their rows where it is."""
+AUTOMATIC: tuple[Kind, ...] = ("add", "same")
+"""What no person has done."""
 FIELDS = ("labels", "names", "is_new", "confidence", "novelty", "components", "tally", "facts")
 NO_ROWS: Labels = np.empty(0, np.int64)
 
@@ -37,18 +38,21 @@ class Edit:
 
     Attributes
     ----------
-    kind : {"rename", "merge", "split", "move", "dissolve", "add"}
-        "add" is no edit of a person: an update added rows to a cluster that an edit had made.
+    kind : {"rename", "merge", "split", "move", "dissolve", "add", "same"}
+        The last two are no edits of a person. "add": an update added rows to a cluster that an edit had made. "same":
+        clusters that have one name, now that an edit has been undone, are merged.
     key : int
         The cluster that is renamed, that others are merged into, or whose rows go elsewhere.
     name : str or None
         The new name.
     gone : tuple of int
-        The clusters that are merged into it.
+        The clusters that are merged into it, or that have no rows any more after a move.
     rows, to : ndarray
         Rows, and the key of the cluster that each goes to.
     made : tuple of (int, str, int)
         The key and the name of each new cluster, and the key of the one that most of its rows come from.
+    seen : int
+        How many rows there were: those after them were added by later updates.
     """
 
     kind: Kind
@@ -58,6 +62,14 @@ class Edit:
     rows: Labels = field(default_factory=NO_ROWS.copy)
     to: Labels = field(default_factory=NO_ROWS.copy)
     made: tuple[tuple[int, str, int], ...] = ()
+    seen: int = 0
+
+    def without(self, gone: NDArray[np.bool_]) -> Edit:
+        """Return the edit without some of its rows."""
+        rows, to = self.rows[~gone], self.to[~gone]
+        # What rows are added to is named by the first of them.
+        key = int(to[0]) if self.kind == "add" and len(to) else self.key
+        return replace(self, key=key, rows=rows, to=to)
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,6 +140,11 @@ class History:
     edits: tuple[Edit, ...] = ()
     found: State | None = None
     """The clusters before all edits, with all rows; None if there are no edits."""
+    merged: Labels = field(default_factory=NO_ROWS.copy)
+    """Where clusters were merged before all of these edits: the key of the cluster that each row was in; otherwise
+    empty."""
+    retired: tuple[tuple[str, int], ...] = ()
+    """Names that clusters had before all of these edits, each with the key of the cluster."""
 
     @classmethod
     def unknown(cls) -> History:
@@ -139,33 +156,67 @@ class History:
     @property
     def by_hand(self) -> list[Edit]:
         """The edits of a person."""
-        return [edit for edit in self.edits if edit.kind != "add"]
+        return [edit for edit in self.edits if edit.kind not in AUTOMATIC]
 
-    def without_last(self) -> tuple[Edit, ...]:
-        """Return all edits but the last of a person; rows that were added to clusters it made go to no cluster now."""
-        last = max(place for place, edit in enumerate(self.edits) if edit.kind != "add")
+    def without_last(self) -> tuple[Edit, tuple[Edit, ...]]:
+        """Return the last edit of a person, and all others: rows that were added to what it made go to no cluster."""
+        last = max(place for place, edit in enumerate(self.edits) if edit.kind not in AUTOMATIC)
         made = [key for key, _, _ in self.edits[last].made]
-        later = []
-        for edit in self.edits[last + 1 :]:
-            kept = ~np.isin(edit.to, made)
-            if kept.any():
-                later.append(replace(edit, rows=edit.rows[kept], to=edit.to[kept]))
-        return (*self.edits[:last], *later)
+        later = [edit.without(np.isin(edit.to, made)) for edit in self.edits[last + 1 :] if edit.kind == "add"]
+        return self.edits[last], (*self.edits[:last], *(edit for edit in later if len(edit.rows)))
 
-    def origin(self, key: int) -> int:
-        """Return the key of the cluster, among those that were found, from which an edit made the one with a key."""
-        parents = {made: parent for edit in self.edits for made, _, parent in edit.made}
-        while key in parents:
-            key = parents[key]
-        return key
+    def parts(self, state: State) -> Labels:
+        """Return for each row the key of the cluster that it would be in without merges; ``state`` is as it is now."""
+        start = state if self.found is None else self.found
+        part = self.merged.copy() if len(self.merged) else start.keys[start.labels]
+        for edit in self.edits:
+            part[edit.rows] = edit.to
+        return part
+
+    def named(self) -> list[tuple[str, int]]:
+        """Return the names that clusters had before or after edits, in this order, each with the key of the cluster."""
+        pairs = list(self.retired)
+        if self.found is not None:
+            pairs += zip(self.found.names, self.found.keys.tolist(), strict=True)
+        for edit in self.edits:
+            pairs += [(edit.name, edit.key)] if edit.name is not None else []
+            pairs += [(name, key) for key, name, _ in edit.made]
+        return pairs
+
+    def with_rows(self, rows: Labels, part: Labels) -> tuple[tuple[Edit, ...], Labels]:
+        """Add rows that come after all others to clusters, by their keys.
+
+        Returns the edits, and the key of the cluster that each row is in before all of them. Rows of a cluster that an
+        edit made are where most of its rows come from, and are added to it right after that edit: later ones are of
+        clusters that are still there.
+        """
+        makers = {key: (place, source) for place, edit in enumerate(self.edits) for key, _, source in edit.made}
+        base = part.copy()
+        added: dict[int, list[tuple[Labels, int]]] = {}
+        for key in np.unique(part).tolist():
+            mine, source = part == key, key
+            while source in makers:
+                place, origin = makers[source]
+                added.setdefault(place, []).append((rows[mine], source))
+                source = origin
+            base[mine] = source
+        edits: list[Edit] = []
+        for place, edit in enumerate(self.edits):
+            edits.append(edit)
+            if place in added:
+                every = np.concatenate([some for some, _ in added[place]])
+                to = np.concatenate([np.full(len(some), key) for some, key in added[place]])
+                order = np.argsort(every)
+                edits.append(Edit("add", int(to[order[0]]), rows=every[order], to=to[order]))
+        return tuple(edits), base
 
 
 @dataclass(frozen=True, eq=False)
 class Given:
-    """What a person said before the clusters were found."""
+    """What a person said of rows when they came."""
 
-    fixed: NDArray[np.bool_]
-    """Whether each row had a label."""
+    labels: tuple[str | None, ...]
+    """The label of each row; None for those without one."""
     must_link: Labels
     """(pairs, 2), of rows."""
     cannot_link: Labels
@@ -175,18 +226,24 @@ class Given:
         return cls.none(0)
 
     def __len__(self) -> int:
-        return len(self.fixed)
+        return len(self.labels)
+
+    @property
+    def fixed(self) -> NDArray[np.bool_]:
+        """Whether each row had a label."""
+        return np.array([label is not None for label in self.labels], bool)
 
     @classmethod
     def of(cls, ids: Sequence[str], y: Any, must_link: Any, cannot_link: Any) -> tuple[Given, Links | None]:
         """Read what a person gives: labels of some rows, and pairs of rows by place or id; also return the links."""
         codes, names = read_labels(y, len(ids)) if y is not None else (np.full(len(ids), -1), [])
         must, cannot = pairs_from(must_link, ids, "must_link"), pairs_from(cannot_link, ids, "cannot_link")
-        return cls(codes >= 0, must, cannot), Links.of(len(ids), codes, names, must, cannot)
+        labels = tuple(names[code] if code >= 0 else None for code in codes.tolist())
+        return cls(labels, must, cannot), Links.of(len(ids), codes, names, must, cannot, ids)
 
     @classmethod
     def none(cls, rows: int) -> Given:
-        return cls(np.zeros(rows, bool), np.empty((0, 2), np.int64), np.empty((0, 2), np.int64))
+        return cls((None,) * rows, np.empty((0, 2), np.int64), np.empty((0, 2), np.int64))
 
 
 def applied(state: State, edit: Edit, z: NDArray[np.float32], model: ClusteringModel, trained: frozenset[str]) -> State:
@@ -201,12 +258,15 @@ def applied(state: State, edit: Edit, z: NDArray[np.float32], model: ClusteringM
         if is_new[place] != state.is_new[place]:
             novelty = np.where(mine, float(is_new[place]), novelty)
         return replace(state, names=names, is_new=is_new, novelty=novelty)
-    if edit.kind == "merge":
+    if edit.kind in ("merge", "same"):
         into = np.arange(len(state.keys))
         gone = [state.place(key) for key in edit.gone]
         into[gone] = state.place(edit.key)
         tally = state.tally.merged(into, len(state.keys))
-        return replace(state, labels=into[state.labels], tally=tally).without(gone)
+        labels = into[state.labels]
+        other = state.is_new[labels] != state.is_new[state.labels]
+        novelty = np.where(other, state.is_new[labels].astype(np.float64), state.novelty)
+        return replace(state, labels=labels, novelty=novelty, tally=tally).without(gone)
     keys, names = [key for key, _, _ in edit.made], [name for _, name, _ in edit.made]
     state = state.with_clusters(keys, names, [state.place(parent) for _, _, parent in edit.made])
     state = replace(state, is_new=np.array([name not in trained for name in state.names]))
@@ -220,6 +280,8 @@ def applied(state: State, edit: Edit, z: NDArray[np.float32], model: ClusteringM
         confidence[edit.rows], stray[edit.rows] = 1.0, 0.0
         novelty[edit.rows] = state.is_new[to]
     state = replace(state, labels=labels, confidence=confidence, novelty=novelty, stray=stray, tally=tally)
+    if edit.kind == "move":
+        state = state.without([state.place(key) for key in edit.gone])
     if edit.kind == "dissolve":
         state = state.without([state.place(edit.key)])
         if len(edit.rows):
@@ -238,21 +300,6 @@ def replayed(
     # A name changes no component; all that other edits change are found at the end.
     same = state.tally is found.tally
     return state if same else replace(state, components=state.tally.components(model))
-
-
-def distinct(names: Sequence[str]) -> list[str]:
-    """Return names of which each comes once.
-
-    >>> distinct(["a", "b", "a", "a (2)"])
-    ['a', 'b', 'a (3)', 'a (2)']
-    """
-    used, found = set(names), list[str]()
-    for name in names:
-        if name in found:
-            name = next(other for number in count(2) if (other := f"{name} ({number})") not in used)
-            used.add(name)
-        found.append(name)
-    return found
 
 
 def number_of(state: State, cluster: Any, argument: str = "k") -> int:
@@ -277,15 +324,14 @@ def rows_given(rows: Any, ids: Sequence[str]) -> Labels:
     if array.dtype == bool:
         if array.shape != (len(ids),):
             raise DataError(f"rows has shape {array.shape}: a mask must have one value for each of {len(ids)} rows")
+        if not array.any():
+            raise DataError("rows: the mask selects no row; give one that is true for one row at least")
         return np.flatnonzero(array)
     if array.ndim != 1 or not len(array):
         raise DataError(f"rows={shown(rows)}: give places or ids of rows, at least one")
     if array.dtype.kind in "US":
-        places = {name: place for place, name in reversed(list(enumerate(ids)))}
-        missing = [name for name in array.tolist() if name not in places]
-        if missing:
-            raise DataError(f"rows: no row has the id {shown(missing[0])}")
-        return np.unique([places[name] for name in array.tolist()])
+        places = Places(ids)
+        return np.unique([places.of(name, "rows") for name in array.tolist()])
     if array.dtype.kind not in "iu" or array.min() < 0 or array.max() >= len(ids):
         wrong = next((value for value in array.tolist() if not isinstance(value, int) or not 0 <= value < len(ids)), "")
         raise DataError(f"rows holds {shown(wrong)}: give places of rows, 0 to {len(ids) - 1}, or ids as strings")
@@ -294,8 +340,12 @@ def rows_given(rows: Any, ids: Sequence[str]) -> Labels:
 
 def checked_name(name: Any, state: State, but: int | None = None) -> str:
     """Return a name for a cluster, if it is one that no other cluster has."""
-    if not isinstance(name, str) or not name.strip():
+    if not isinstance(name, str):
+        raise DataError(f"name={shown(name)}: give a string")
+    if not name.strip():
         raise DataError(f"name={shown(name)}: give a name that is not blank")
+    if any("\ud800" <= letter <= "\udfff" for letter in name):
+        raise DataError(f"name={shown(name)}: it is not valid Unicode; decode it from its own encoding")
     taken = state.names.index(name) if name in state.names else None
     if taken is not None and taken != but:
         raise DataError(f"name={shown(name)}: cluster {taken} has this name already; merge the two, or choose another")
@@ -310,6 +360,8 @@ def renaming(state: State, cluster: Any, name: Any) -> Edit:
 
 def merging(state: State, clusters: Sequence[Any]) -> Edit:
     """Return the edit that merges clusters into the first of them."""
+    if len(clusters) == 1 and isinstance(clusters[0], list | tuple | set | np.ndarray):
+        raise DataError(f"clusters={shown(clusters[0])}: pass clusters one by one, as in merge(0, 1)")
     places = [number_of(state, cluster, "clusters") for cluster in clusters]
     if len(set(places)) != len(places) or len(places) < 2:
         raise DataError(f"clusters={shown(list(clusters))}: give two or more different clusters to merge")
@@ -325,7 +377,11 @@ def moving(state: State, rows: Labels, cluster: Any, free: int) -> Edit:
         made, key = ((free, checked_name(cluster, state), parent),), free
     else:
         key = int(state.keys[number_of(state, cluster)])
-    return Edit("move", key, rows=rows, to=np.full(len(rows), key), made=made)
+    # A cluster that keeps no row is gone.
+    left = np.bincount(np.delete(state.labels, rows), minlength=len(state.keys)) > 0
+    emptied = np.setdiff1d(state.keys[np.unique(state.labels[rows])], state.keys[left])
+    gone = tuple(int(other) for other in emptied.tolist() if other != key)
+    return Edit("move", key, gone=gone, rows=rows, to=np.full(len(rows), key), made=made)
 
 
 def splitting(state: State, cluster: Any, z: NDArray[np.float32], into: int, names: Sequence[str], free: int) -> Edit:
@@ -336,6 +392,10 @@ def splitting(state: State, cluster: Any, z: NDArray[np.float32], into: int, nam
         raise DataError(f"into={shown(into)}: give the number of parts, 2 or more")
     if len(rows) < into:
         raise DataError(f"into={into}: cluster {place} has only {len(rows)} rows")
+    different = len(np.unique(z[rows], axis=0))
+    if different < into:
+        what = "its rows are all alike" if different == 1 else f"it has only {different} different rows"
+        raise DataError(f"into={into}: cluster {place} cannot be divided so, {what}")
     (parts,) = ward_labels(z[rows].astype(np.float64), [int(into)], np.random.default_rng(0))
     order = np.argsort(-np.bincount(parts), kind="stable")
     key = int(state.keys[place])

@@ -25,11 +25,19 @@ def table_of_rows(clustering: Clustering) -> InputTable | None:
     return None if rows is None or len(rows) != len(clustering) else rows.table
 
 
-def kept_places(table: InputTable | None, keep: Sequence[Any] | None) -> list[int]:
-    """Return where the columns to keep are, in the order in which they are asked for."""
+def kept_places(table: InputTable | None, keep: Sequence[Any] | None, updated: bool = False) -> list[int]:
+    """Return where the columns to keep are, in the order in which they are asked for.
+
+    ``updated`` is whether there are rows of an update, for messages.
+    """
     if isinstance(keep, str):
         raise TypeError(f"keep={keep!r}: give a list of names")
     if table is None:
+        if keep and updated:
+            raise ValueError(
+                f"keep={list(keep)!r}: after update there are columns only where all rows came as tables of the same "
+                "columns, and none of a clustering from a file; omit it"
+            )
         if keep:
             raise ValueError(f"keep={list(keep)!r}: these rows did not come with a table that has columns; omit it")
         return []
@@ -49,7 +57,7 @@ def id_values(ids: Sequence[str], index: Index) -> list[str] | NDArray[np.int64]
 def polars_frame(clustering: Clustering, keep: Sequence[Any] | None = None) -> pl.DataFrame:
     """Return the ids, the columns of the result and those of the input as a polars data frame."""
     table = table_of_rows(clustering)
-    places = kept_places(table, keep)
+    places = kept_places(table, keep, bool(clustering.about.get("updates")))
     index = clustering.index or STRINGS
     columns: dict[str, Any] = {"id": id_values(clustering.ids, index), **clustering.columns()}
     # Objects are strings: polars makes strings of a list of them, and objects of an array.
@@ -67,7 +75,7 @@ def pandas_frame(clustering: Clustering, keep: Sequence[Any] | None = None) -> A
     import pandas as pd
 
     table = table_of_rows(clustering)
-    places = kept_places(table, keep)
+    places = kept_places(table, keep, bool(clustering.about.get("updates")))
     index = clustering.index or STRINGS
     columns: dict[str, Any] = dict(clustering.columns())
     labels: Any = None

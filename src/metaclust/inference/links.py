@@ -58,10 +58,11 @@ class Links:
         names: Sequence[str] = (),
         must: Labels | None = None,
         cannot: Labels | None = None,
+        ids: Sequence[str] | None = None,
     ) -> Links | None:
         """Return the links of labels (-1 for none) and of pairs of places; None where there are none.
 
-        Raise DataError that names rows which have to be both together and apart.
+        Raise DataError that names rows which have to be both together and apart, by their ids if these are given.
         """
         codes = np.full(rows, -1) if codes is None else codes
         must = np.empty((0, 2), np.int64) if must is None else must
@@ -69,14 +70,13 @@ class Links:
         linked = np.union1d(np.flatnonzero(codes >= 0), np.union1d(must, cannot)).astype(np.int64)
         if not len(linked):
             return None
-        # A node for each label joins its rows.
+
+        def both(one: int, two: int) -> str:
+            shown_as = [row if ids is None or ids[row] == str(row) else shown(ids[row]) for row in (one, two)]
+            return "rows {} and {}".format(*shown_as)
+
         labelled = np.flatnonzero(codes >= 0)
-        one = np.concatenate([must[:, 0], labelled])
-        two = np.concatenate([must[:, 1], rows + codes[labelled]])
-        nodes = rows + len(names)
-        graph = coo_array((np.ones(len(one)), (one, two)), shape=(nodes, nodes))
-        _, part = connected_components(graph, directed=False)
-        present, group_of_linked = np.unique(part[linked], return_inverse=True)
+        present, group_of_linked = np.unique(together(codes, must)[linked], return_inverse=True)
         group = np.full(rows, -1)
         group[linked] = group_of_linked
         label = np.full(len(present), -1)
@@ -86,7 +86,7 @@ class Links:
             here = int(wrong[0])
             other = int(labelled[(group[labelled] == group[here]) & (codes[labelled] != codes[here])][0])
             raise DataError(
-                f"must_link: rows {min(here, other)} and {max(here, other)} have to be together, directly or by other "
+                f"must_link: {both(min(here, other), max(here, other))} have to be together, directly or by other "
                 f"rows, but their labels are {shown(names[codes[min(here, other)]])} and "
                 f"{shown(names[codes[max(here, other)]])}: correct a label, or leave out a pair"
             )
@@ -96,7 +96,7 @@ class Links:
             first, second = cannot[same[0]].tolist()
             because = "its label" if label[apart[same[0], 0]] >= 0 else "must_link"
             raise DataError(
-                f"cannot_link: rows {first} and {second} have to be apart, but {because} puts them together, directly "
+                f"cannot_link: {both(first, second)} have to be apart, but {because} puts them together, directly "
                 "or by other rows: leave out one of both"
             )
         return cls(group, label, np.unique(np.sort(apart, 1), axis=0), list(names))
@@ -173,44 +173,35 @@ class Links:
         votes = np.zeros((len(groups), clusters))
         np.add.at(votes, (index, labels[rows]), 1)
         distance = cdist(means, centres, "sqeuclidean")
-        new = labels.copy()
+        new, opened = labels.copy(), clusters
         by_group = np.argsort(index, kind="stable")
         rows_of = np.split(rows[by_group], np.cumsum(size)[:-1])
-        held: list[set[int]] = [set() for _ in range(clusters)]
-        owner = [-1] * clusters
+        # The label of each cluster, and of those that are opened; -1 for none.
+        owner = np.full(clusters + len(groups), -1)
+        holder: dict[int, int] = {}
         labelled = self.label[groups] >= 0
         for place in np.lexsort((groups, -size, ~labelled)).tolist():
             group, label = int(groups[place]), int(self.label[groups[place]])
-            most = int(votes[place].argmax())
-            if votes[place, most] and np.count_nonzero(votes[place] == votes[place, most]) == 1:
-                owned = label >= 0 and owner[most] not in (-1, label)
-                if not owned and not held[most] & self._conflicts[group]:
-                    held[most].add(group)
-                    if label >= 0:
-                        owner[most] = label
-                    new[rows_of[place]] = most
-                    continue
-            free = [
-                cluster
-                for cluster in range(len(held))
-                if not (label >= 0 and owner[cluster] not in (-1, label)) and not held[cluster] & self._conflicts[group]
-            ]
+            taken = [holder[other] for other in self._conflicts[group] if other in holder]
+            vote, most = votes[place], int(votes[place].argmax())
             best = None
-            if free:
-                known = [cluster for cluster in free if cluster < clusters and filled[cluster]]
-                opened = [cluster for cluster in free if cluster >= clusters]
-                best = max(known, key=lambda k: (votes[place, k], -distance[place, k]), default=None)
-                if best is not None and not votes[place, best]:
-                    best = min(known, key=lambda k: distance[place, k])
-                    if label >= 0 and distance[place, best] > (FAR + 1 / size[place]) * expected:
-                        best = None
-                if best is None and label < 0 and opened:
-                    best = opened[0]
+            if vote[most] and np.count_nonzero(vote == vote[most]) == 1 and most not in taken:
+                best = most if label < 0 or owner[most] in (-1, label) else None
             if best is None:
-                best = len(held)
-                held.append(set())
-                owner.append(-1)
-            held[best].add(group)
+                free = (owner[:opened] == -1) | (owner[:opened] == label) | (label < 0)
+                free[taken] = False
+                known = np.flatnonzero(free[:clusters] & filled)
+                if len(known):
+                    known = known[vote[known] == vote[known].max()]
+                    best = int(known[distance[place, known].argmin()])
+                    if label >= 0 and not vote[best] and distance[place, best] > (FAR + 1 / size[place]) * expected:
+                        best = None
+                if best is None and label < 0 and free[clusters:].any():
+                    best = clusters + int(free[clusters:].argmax())
+            if best is None:
+                best = opened
+                opened += 1
+            holder[group] = best
             if label >= 0:
                 owner[best] = label
             new[rows_of[place]] = best
@@ -283,6 +274,55 @@ class Links:
         return np.column_stack([one[apart], two[apart]])
 
 
+def together(codes: Labels, must: Labels) -> Labels:
+    """Return a number for each row, the same for rows that labels (-1 for none) and pairs put together."""
+    rows, labelled = len(codes), np.flatnonzero(codes >= 0)
+    # A node for each label joins its rows.
+    one = np.concatenate([must[:, 0], labelled])
+    two = np.concatenate([must[:, 1], rows + codes[labelled]])
+    nodes = rows + int(codes.max(initial=-1)) + 1
+    graph = coo_array((np.ones(len(one)), (one, two)), shape=(nodes, nodes))
+    found: Labels = connected_components(graph, directed=False)[1][:rows]
+    return found
+
+
+def agreeing(codes: Labels, must: Labels, cannot: Labels) -> tuple[Labels, Labels]:
+    """Return the pairs that labels (-1 for none) do not contradict, nor pairs that must be together those that cannot.
+
+    Of rows that pairs put together, directly or by others, all pairs are left out if there are two labels among them.
+    """
+    part = together(np.full(len(codes), -1), must)
+    labelled = np.flatnonzero(codes >= 0)
+    kinds = np.unique(np.column_stack([part[labelled], codes[labelled]]), axis=0)
+    torn = np.bincount(kinds[:, 0], minlength=int(part.max(initial=0)) + 1) > 1
+    must = must[~torn[part[must[:, 0]]]]
+    part = together(codes, must)
+    return must, cannot[part[cannot[:, 0]] != part[cannot[:, 1]]]
+
+
+class Places:
+    """Where the rows of ids are."""
+
+    def __init__(self, ids: Sequence[str]) -> None:
+        self.ids = ids
+        self.first: dict[str, int] = {}
+        self.second: dict[str, int] = {}
+        for place, name in enumerate(ids):
+            if self.first.setdefault(name, place) != place:
+                self.second.setdefault(name, place)
+
+    def of(self, name: str, what: str) -> int:
+        """Return the place of the row of an id; ``what`` is what messages begin with."""
+        if name not in self.first:
+            raise DataError(f"{what}: no row has the id {shown(name)}")
+        if name in self.second:
+            raise DataError(
+                f"{what}: id {shown(name)} is of several rows, {self.first[name]} and {self.second[name]} among them: "
+                "give places"
+            )
+        return self.first[name]
+
+
 def centres_of(z: Floats, labels: Labels, clusters: int) -> Floats:
     """Return the mean of each cluster."""
     sums = np.zeros((clusters, z.shape[1]))
@@ -296,9 +336,9 @@ def pairs_from(pairs: Any, ids: Sequence[str], name: str) -> Labels:
         return np.empty((0, 2), np.int64)
     if hasattr(pairs, "to_numpy"):
         pairs = pairs.to_numpy()
-    if not isinstance(pairs, np.ndarray | Sequence | set) or isinstance(pairs, str):
+    if not isinstance(pairs, np.ndarray | Iterable) or isinstance(pairs, str | dict):
         raise DataError(f"{name}={shown(pairs)}: give pairs of rows, as a list or an array of shape (pairs, 2)")
-    places: dict[str, int] = {}
+    places: Places | None = None
     found = []
     listed: Iterable[Any] = pairs.tolist() if isinstance(pairs, np.ndarray) else pairs
     for number, pair in enumerate(listed):
@@ -308,10 +348,8 @@ def pairs_from(pairs: Any, ids: Sequence[str], name: str) -> Labels:
         row = []
         for value in both:
             if isinstance(value, str):
-                places = places or {each: place for place, each in reversed(list(enumerate(ids)))}
-                if value not in places:
-                    raise DataError(f"{name}: pair {number} names row {shown(value)}, but no row has this id")
-                row.append(places[value])
+                places = places or Places(ids)
+                row.append(places.of(value, f"{name}: pair {number}"))
             elif isinstance(value, int | np.integer) and not isinstance(value, bool) and 0 <= value < len(ids):
                 row.append(int(value))
             else:

@@ -13,7 +13,7 @@ from torch import Tensor
 from metaclust._util import schema
 from metaclust._util.tensors import with_prefix
 from metaclust.inference.confidence import ClusterFacts
-from metaclust.inference.edits import Edit, Given, History, State
+from metaclust.inference.edits import NO_ROWS, Edit, Given, History, State
 from metaclust.inference.tally import Tally
 from metaclust.mixture.components import Components
 from metaclust.model.selector import CLUSTER_FEATURES
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 WHOLE, REAL = (torch.int64,), (torch.float64,)
 LARGEST = 1e76
 """Of sums of rows, and of what is known of clusters."""
-KINDS = ("rename", "merge", "split", "move", "dissolve", "add")
+KINDS = ("rename", "merge", "split", "move", "dissolve", "add", "same")
 COMPONENTS = ("weights", "means", "precisions", "offsets")
 OF_ROWS = ("confidence", "novelty", "stray")
 PROBABILITY_ROUNDING = 1e-6
@@ -39,6 +39,10 @@ def living_arrays(clustering: Clustering) -> tuple[dict[str, NDArray[Any]], dict
     if clustering.tally is None:
         return {}, {}
     history, given = clustering.history, clustering.given
+    found = history.found
+    # No file is written that cannot be read.
+    check_distinct("names", clustering.names)
+    check_edits(history.edits, history.keys if found is None else found.keys, history.keys, history.free)
     arrays: dict[str, NDArray[Any]] = {
         "novelty": clustering.novelty,
         "stray": clustering.outlier_probability,
@@ -55,13 +59,23 @@ def living_arrays(clustering: Clustering) -> tuple[dict[str, NDArray[Any]], dict
         "factor": clustering.tally.factor,
         "free": history.free,
         "edits": [
-            {"kind": e.kind, "key": e.key, "name": e.name, "gone": list(e.gone), "made": [list(m) for m in e.made]}
+            {
+                "kind": e.kind,
+                "key": e.key,
+                "name": e.name,
+                "gone": list(e.gone),
+                "made": [list(m) for m in e.made],
+                "seen": e.seen,
+            }
             for e in history.edits
         ],
+        "labels": [label for label in given.labels if label is not None],
+        "retired": [list(pair) for pair in history.retired],
     }
+    if len(history.merged):
+        arrays["merged"] = history.merged
     for number, edit in enumerate(history.edits):
         arrays |= {f"edits.{number}.rows": edit.rows, f"edits.{number}.to": edit.to}
-    found = history.found
     if found is not None:
         described["found"] = {"names": list(found.names), "is_new": found.is_new.tolist()}
         arrays |= {f"found.{name}": getattr(found, name) for name in ("keys", "labels", *OF_ROWS)}
@@ -88,7 +102,11 @@ def checked_living(
             "free": schema.whole(),
             "edits": schema.list_of(schema.mapping),
         },
-        {"found": schema.mapping},
+        {
+            "found": schema.mapping,
+            "labels": schema.list_of(schema.text),
+            "retired": schema.list_of(schema.list_of(whole_or_text, 2)),
+        },
         name="living",
     )
     (rows, width), clusters = arrays["representations"].shape, len(arrays["weights"])
@@ -106,6 +124,7 @@ def checked_living(
     if bool(edits) != (found is not None):
         raise ValueError("living.found: it must be there if there are edits, and only then")
     names = {"novelty", "stray", "keys", "fixed", "must_link", "cannot_link", "tally.origin", "tally.sums"}
+    names |= {"merged"} & tensors.keys()
     names |= {f"edits.{number}.{part}" for number in range(len(edits)) for part in ("rows", "to")}
     schema.check_names({name for name in tensors if not name.startswith("found.")}, names)
     pairs = {}
@@ -113,15 +132,59 @@ def checked_living(
         shape = (len(tensors[name]) if name in tensors and tensors[name].ndim else 0, 2)
         pairs[name] = read_whole(tensors, name, shape, rows - 1)
     fixed = schema.tensor(tensors, "fixed", (rows,), dtypes=(torch.bool,)).numpy()
+    merged = NO_ROWS
+    if "merged" in tensors:
+        merged = checked_merged(read_whole(tensors, "merged", (rows,)), arrays, described["free"], keys, found)
     return {
         "names": described["names"],
         "is_new": np.array(described["is_new"]),
         "novelty": read(tensors, "novelty", (rows,), 0, 1),
         "outlier_probability": read(tensors, "stray", (rows,), 0, 1),
         "tally": Tally(origin, sums, float(described["factor"])),
-        "history": History(keys, described["free"], edits, found),
-        "given": Given(fixed, **pairs),
+        "history": History(keys, described["free"], edits, found, merged, checked_retired(described)),
+        "given": Given(checked_labels(described, fixed, arrays["labels"]), **pairs),
     }
+
+
+def checked_labels(
+    described: dict[str, Any], fixed: NDArray[np.bool_], clusters: NDArray[np.int64]
+) -> tuple[str | None, ...]:
+    """Return the label that each row came with; in files that have none it is the name of its cluster."""
+    rows = np.flatnonzero(fixed)
+    labels = described.get("labels", [described["names"][cluster] for cluster in clusters[rows].tolist()])
+    if len(labels) != len(rows):
+        raise ValueError(f"living.labels: there are {len(labels)}, where {len(rows)} rows are labelled")
+    found: list[str | None] = [None] * len(fixed)
+    for row, label in zip(rows.tolist(), labels, strict=True):
+        found[row] = label
+    return tuple(found)
+
+
+def checked_retired(described: dict[str, Any]) -> tuple[tuple[str, int], ...]:
+    """Return names that clusters had before, each with a key."""
+    pairs = []
+    for name, key in described.get("retired", []):
+        schema.fields({"name": name, "key": key}, {"name": schema.text, "key": schema.whole()}, name="living.retired")
+        pairs.append((name, key))
+    return tuple(pairs)
+
+
+def checked_merged(
+    merged: NDArray[np.int64],
+    arrays: dict[str, NDArray[Any]],
+    free: int,
+    keys: NDArray[np.int64],
+    found: State | None,
+) -> NDArray[np.int64]:
+    """Return the keys of the clusters that rows were in before some were merged, if all rows of one are together."""
+    labels, now = (arrays["labels"], keys) if found is None else (found.labels, found.keys)
+    every, first, index = np.unique(merged, return_index=True, return_inverse=True)
+    owner = labels[first]
+    if len(every) and int(every[-1]) >= free:
+        raise ValueError(f"living.merged: keys of clusters must be below {free}")
+    if (owner[index] != labels).any() or (now[owner] != every)[np.isin(every, now)].any():
+        raise ValueError("living.merged: rows of a cluster must be together, in the one of its key if it is there")
+    return merged
 
 
 def check_edits(edits: tuple[Edit, ...], found: NDArray[np.int64], keys: NDArray[np.int64], free: int) -> None:
@@ -131,7 +194,9 @@ def check_edits(edits: tuple[Edit, ...], found: NDArray[np.int64], keys: NDArray
         name = f"living.edits[{number}]"
         made = [key for key, _, _ in edit.made]
         to = set(np.unique(edit.to).tolist())
-        if edit.key not in live | set(made) or not live.issuperset(parent for _, _, parent in edit.made):
+        # Files of earlier versions may name another cluster than those that rows were added to.
+        there = edit.kind == "add" or edit.key in live | set(made)
+        if not there or not live.issuperset(parent for _, _, parent in edit.made):
             raise ValueError(f"{name}: it is of a cluster that is not there")
         if len(set(made)) < len(made) or ever & set(made) or any(key >= free for key in made) or not set(made) <= to:
             raise ValueError(f"{name}.made: clusters that are made must be new, and have rows")
@@ -140,8 +205,9 @@ def check_edits(edits: tuple[Edit, ...], found: NDArray[np.int64], keys: NDArray
         if not to <= live or (np.diff(edit.rows) <= 0).any():
             raise ValueError(f"{name}: its rows must rise, and go to clusters that are there")
         gone = set(edit.gone) | ({edit.key} if edit.kind == "dissolve" else set())
-        wrong = edit.kind == "merge" and (not gone or edit.key in gone)
-        if wrong or not gone <= live or gone & to or len(gone) >= len(live) or (edit.gone and edit.kind != "merge"):
+        wrong = edit.kind in ("merge", "same") and (not gone or edit.key in gone)
+        wrong |= bool(edit.gone) and edit.kind not in ("merge", "same", "move")
+        if wrong or not gone <= live or gone & to or len(gone) >= len(live):
             raise ValueError(f"{name}.gone: clusters that go must be there, and others must stay")
         if (edit.kind == "rename") != (edit.name is not None):
             raise ValueError(f"{name}.name: a new name comes with a renaming, and only with that")
@@ -166,8 +232,10 @@ def checked_edit(tensors: dict[str, Tensor], described: Any, number: int, rows: 
             "key": schema.whole(),
             "name": schema.optional(schema.text),
             "gone": schema.list_of(schema.whole()),
-            "made": schema.list_of(schema.list_of(made_value, 3)),
+            "made": schema.list_of(schema.list_of(whole_or_text, 3)),
         },
+        # Of files that do not say it, all rows were there.
+        {"seen": schema.whole(0, rows)},
         name=name,
     )
     length = len(tensors[f"edits.{number}.rows"]) if f"edits.{number}.rows" in tensors else 0
@@ -182,11 +250,18 @@ def checked_edit(tensors: dict[str, Tensor], described: Any, number: int, rows: 
         )
         made.append((key, title, parent))
     return Edit(
-        described["kind"], described["key"], described["name"], tuple(described["gone"]), moved, to, tuple(made)
+        described["kind"],
+        described["key"],
+        described["name"],
+        tuple(described["gone"]),
+        moved,
+        to,
+        tuple(made),
+        described.get("seen", rows),
     )
 
 
-def made_value(value: Any) -> str | None:
+def whole_or_text(value: Any) -> str | None:
     """Check for a whole number or a string."""
     return None if schema.is_whole(value) or isinstance(value, str) else "a whole number or a string"
 

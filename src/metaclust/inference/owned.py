@@ -2,11 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import fields, is_dataclass, replace
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
+
+REMEDIES = {"names": "use rename", "ids": "they are those of the rows that came in"}
+
+
+class FixedList(list[Any]):
+    """A list that is not changed: equal to other lists, and written to files as they are.
+
+    >>> names = FixedList(["a"], "names")
+    >>> names == ["a"], [*names, "b"]
+    (True, ['a', 'b'])
+    >>> names.append("b")
+    Traceback (most recent call last):
+    TypeError: the names of a clustering cannot be changed in place: use rename
+    """
+
+    def __init__(self, values: Iterable[Any], name: str) -> None:
+        super().__init__(values)
+        self.name = name
+
+    def _refuse(self, *args: Any, **kwargs: Any) -> NoReturn:
+        remedy = REMEDIES.get(self.name, "take a copy")
+        raise TypeError(f"the {self.name} of a clustering cannot be changed in place: {remedy}")
+
+    __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse
+    append = extend = insert = remove = pop = clear = sort = reverse = _refuse
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FixedList, (list(self), self.name)
 
 
 def fixed(array: NDArray[Any]) -> NDArray[Any]:
@@ -26,6 +55,8 @@ def owned(value: Any) -> Any:
     """
     if isinstance(value, np.ndarray):
         return value if value.flags.owndata and not value.flags.writeable else fixed(value.copy())
+    if isinstance(value, FixedList):
+        return value
     if isinstance(value, list | dict):
         return value.copy()
     if is_dataclass(value) and not isinstance(value, type):
@@ -42,4 +73,5 @@ def owned_fields(clustering: Any) -> dict[str, Any]:
         for field in fields(clustering)
         if field.name not in ("rows", "model", "starts")
     }
-    return {name: owned(value) for name, value in kept.items()}
+    lists = {name: FixedList(kept[name], name) for name in REMEDIES if not isinstance(kept[name], FixedList)}
+    return {name: owned(value) for name, value in (kept | lists).items()}

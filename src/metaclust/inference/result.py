@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
@@ -14,8 +15,9 @@ from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 from sklearn.metrics.cluster import contingency_matrix
 
 from metaclust.data.input_table import Index
+from metaclust.data.labels import read_labels
 from metaclust.data.readers.arrays import names_of
-from metaclust.data.rows import DataError, Rows
+from metaclust.data.rows import DataError, DataWarning, Rows, listed
 from metaclust.inference.confidence import ClusterFacts, Confidence
 from metaclust.inference.edits import (
     Edit,
@@ -23,7 +25,6 @@ from metaclust.inference.edits import (
     History,
     State,
     dissolving,
-    distinct,
     merging,
     moving,
     renaming,
@@ -32,10 +33,12 @@ from metaclust.inference.edits import (
     splitting,
 )
 from metaclust.inference.frames import result_frame
+from metaclust.inference.links import agreeing
 from metaclust.inference.numbers import interval
 from metaclust.inference.owned import fixed, owned_fields
+from metaclust.inference.said import said_names, undone
 from metaclust.inference.select import LearnedSelector
-from metaclust.inference.settle import with_new_names
+from metaclust.inference.settle import is_placeholder, with_new_names
 from metaclust.inference.tally import Tally
 from metaclust.mixture.components import Components
 from metaclust.mixture.outcome import check_components, check_finite, check_labels, check_probabilities
@@ -119,7 +122,7 @@ class Clustering:
     index : Index or None
         What the ids were in the table that came in: strings, whole numbers, the index of a pandas data frame.
 
-    Arrays are read-only, and no array that was passed changes the clustering when it is changed.
+    Arrays, ``names`` and ``ids`` are read-only, and nothing that was passed changes the clustering when it is changed.
     """
 
     labels: NDArray[np.int64]
@@ -170,6 +173,12 @@ class Clustering:
             object.__setattr__(self, field_name, value)
         if self.index is None and self.rows is not None and self.rows.table is not None:
             object.__setattr__(self, "index", self.rows.table.index)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take over what was pickled, of which arrays can be written to."""
+        self.__dict__.update(state)
+        for field_name, value in owned_fields(self).items():
+            object.__setattr__(self, field_name, value)
 
     @property
     def n_clusters(self) -> int:
@@ -323,23 +332,30 @@ class Clustering:
         *,
         known: Literal["auto", "use", "ignore"] = "auto",
         relabel: bool = False,
+        again: bool = False,
     ) -> Clustering:
         """Add further rows: to the clusters that are there, and to new ones where they fit none of them.
 
         Clusters keep their numbers and names; new ones come after them. What is known of a cluster is updated by its
-        further rows, and nothing is fitted again: the time hardly depends on the rows seen before.
+        further rows, and nothing is fitted again: the time hardly depends on the rows seen before. There may be more
+        clusters than the ``max_clusters`` that they were found with.
 
         Parameters
         ----------
-        X : array, data frame, list or Rows, or an iterator of them
-            The further rows, in any form that :meth:`MetaClusterer.cluster` accepts; the chunks of an iterator are
-            added one after another.
+        X : array, data frame, list or Rows, or an iterator or a list of them
+            The further rows, in any form that :meth:`MetaClusterer.cluster` accepts; chunks are added one after
+            another.
         y : array-like of shape (rows,), optional
-            The cluster or category of some of them, by name; None for all others.
+            The cluster or category of some of them, by name; None for all others. By default those that rows of
+            ``read_data(partial=True)`` bring along.
         known : {"auto", "use", "ignore"}
-            Whether rows may also be of categories of the training of which there were no rows before.
+            Whether rows may also be of categories of the training of which there were no rows before; "auto" is what
+            the clusters were found with.
         relabel : bool, default=False
             Whether rows that were there before may go to other clusters; those that a person has placed never do.
+        again : bool, default=False
+            Count rows once more whose id a row has that is there already. By default they are left out, with a
+            warning. Ids that only count rows from 0 do not say which rows are the same.
 
         Returns
         -------
@@ -348,7 +364,7 @@ class Clustering:
         """
         from metaclust.inference.update import updated
 
-        return updated(self, X, y, known=known, relabel=relabel)
+        return updated(self, X, y, known=known, relabel=relabel, again=again)
 
     def since(self, first: int, rows: Rows | None = None) -> Clustering:
         """Return the rows from number ``first`` on alone, as those of the last update, in the same clusters.
@@ -387,7 +403,7 @@ class Clustering:
 
         def edit(state: State) -> Edit:
             count = max(int(into) - 1, 0) if isinstance(into, int | np.integer) else 0
-            names = with_new_names([None] * count, state.names)
+            names = with_new_names([None] * count, {*state.names, *self.model_for("an edit")[1]})
             return splitting(state, k, self.representations, into, names, self.history.free)
 
         return self._edit(edit)
@@ -406,12 +422,7 @@ class Clustering:
         history = self.history
         if history.found is None or not history.by_hand:
             raise DataError("undo: there is nothing to take back, this clustering has not been edited")
-        edits = history.without_last()
-        model, trained = self.model_for("undo")
-        state = replayed(history.found, edits, self.representations, model, trained)
-        # An update may have used a name that comes back now.
-        state = replace(state, names=distinct(state.names))
-        self._become(state, History(state.keys, history.free, edits, history.found if edits else None))
+        self._become(*undone(self, *self.model_for("undo")))
         return self
 
     @property
@@ -425,32 +436,28 @@ class Clustering:
     def labelled(self) -> list[str | None]:
         """Return the name of the cluster of each row that a person has placed, and None for others.
 
-        That is: of rows that had a label, that were moved, and of clusters that were renamed, merged or split, without
-        :attr:`outlier` rows. ``model.fit(X, result.labelled())`` learns from them.
+        That is: of rows that had a label, that were moved, and that were in a cluster when it was renamed, merged or
+        split, without :attr:`outlier` rows. ``model.fit(X, result.labelled())`` learns from them; it warns of clusters
+        that are only called "new" with a number, which another clustering calls others.
         """
-        by_hand = self.given.fixed.copy()
-        keys = self.history.keys[self.labels]
-        named = np.zeros(len(self), bool)
-        for edit in self.history.edits:
-            if edit.kind in ("move", "dissolve"):
-                by_hand[edit.rows] = edit.kind == "move"
-            if edit.kind not in ("dissolve", "add"):
-                named |= np.isin(keys, [edit.key, *(key for key, _, _ in edit.made)]) & (edit.kind != "move")
-        said = by_hand | (named & ~self.outlier)
-        return [self.names[label] if here else None for label, here in zip(self.labels, said.tolist(), strict=True)]
+        said = said_names(self)
+        trained = () if self.model is None else self.model.categories_
+        unnamed = [name for name in dict.fromkeys(said) if name and is_placeholder(name) and name not in trained]
+        if unnamed:
+            warnings.warn(
+                f"{listed(unnamed)}: these names only number new clusters, and other clusterings use them for others; "
+                "rename the clusters before a model learns from them",
+                DataWarning,
+                stacklevel=2,
+            )
+        return said
 
     def constraints(self) -> dict[str, Any]:
         """Return what a person has said, as ``model.cluster(X, **result.constraints())`` takes it."""
-        labels = np.array(self.labelled(), dtype=object)
-        found: dict[str, Any] = {"y": labels.tolist()}
-        for name in ("must_link", "cannot_link"):
-            pairs = getattr(self.given, name)
-            # What was said of clusters counts more than a pair that was given before.
-            said = np.array([label is not None for label in labels])[pairs].all(1)
-            alike = labels[pairs[:, 0]] == labels[pairs[:, 1]]
-            apart = said & (alike if name == "cannot_link" else ~alike)
-            found[name] = pairs[~apart].tolist()
-        return found
+        labels = said_names(self)
+        # What was said of clusters counts more than a pair that was given before.
+        must, cannot = agreeing(read_labels(labels)[0], self.given.must_link, self.given.cannot_link)
+        return {"y": labels, "must_link": must.tolist(), "cannot_link": cannot.tolist()}
 
     def model_for(self, action: str) -> tuple[ClusteringModel, frozenset[str]]:
         """Return the model that clusters are changed with, and the categories of its training."""
@@ -484,11 +491,12 @@ class Clustering:
         """Apply an edit to the clusters as they are now, and record it."""
         model, trained = self.model_for("an edit")
         history, state = self.history, self.state
-        edit = make(state)
+        edit = replace(make(state), seen=len(self))
         after = replayed(state, [edit], self.representations, model, trained)
         free = max([history.free, *(key + 1 for key, _, _ in edit.made)])
         found = state if history.found is None else history.found
-        self._become(after, History(after.keys, free, (*history.edits, edit), found))
+        edits = (*history.edits, edit)
+        self._become(after, replace(history, keys=after.keys, free=free, edits=edits, found=found))
         return self
 
     def _become(self, state: State, history: History) -> None:

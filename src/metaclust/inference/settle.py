@@ -185,7 +185,8 @@ def settled(
     number[order] = np.arange(len(order))
     labels = number[labels]
     names = with_new_names(
-        [known.names[place] if place < categories else None for place in order.tolist()], [*known.names, *known.taken]
+        [known.names[place] if place < categories else None for place in order.tolist()],
+        {*known.names, *known.taken, *known.trained},
     )
     (factor,) = own_variance_factors(rows - origin, [labels], expected)
     tally = Tally.of(model, z, labels, len(order), origin, factor)
@@ -312,7 +313,7 @@ def few_enough(
         labels[mine] = others[nearest(rows[mine], centres_of(rows, labels, len(sizes))[others])]
 
 
-def with_new_names(names: Sequence[str | None], taken: Sequence[str] = ()) -> list[str]:
+def with_new_names(names: Sequence[str | None], taken: Collection[str] = ()) -> list[str]:
     """Call those without a name "new 1", "new 2", and so on, without a name that is there already.
 
     >>> with_new_names(["refunds", None, "new 1", None])
@@ -321,6 +322,16 @@ def with_new_names(names: Sequence[str | None], taken: Sequence[str] = ()) -> li
     used = {name for name in names if name is not None} | set(taken)
     free = (name for name in (f"{NEW} {number}" for number in count(1)) if name not in used)
     return [next(free) if name is None else name for name in names]
+
+
+def is_placeholder(name: str) -> bool:
+    """Return whether a name is one that :func:`with_new_names` gives.
+
+    >>> is_placeholder("new 12"), is_placeholder("new york")
+    (True, False)
+    """
+    first, _, number = name.partition(" ")
+    return first == NEW and number.isdecimal()
 
 
 def sizes_of(labels: NDArray[np.int64], clusters: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any, ClassVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from metaclust.data.mixed_table import MixedTable
 from metaclust.data.preparation.sounds import pictures_of, typical_frames
 from metaclust.data.rows import Rows
 from metaclust.inference.result import Clustering
@@ -185,11 +187,47 @@ class SoundContent(ImageContent):
         return "sounds, as spectrograms"
 
 
+class TableContent(Content):
+    """Shows the cells of tables of several types."""
+
+    layout = "text"
+    typical, least_sure = 5, 3
+
+    def __init__(self, rows: Rows, labels: NDArray[np.int64], clusters: int) -> None:
+        super().__init__(rows, labels, clusters)
+        self.frame = cast("MixedTable", rows.values).frame
+
+    def describe(self) -> str:
+        return f"table rows of {counted(self.frame.width, 'column')}"
+
+    def cells(self, row: int) -> str:
+        """Return the cells of a row with the names of their columns, without gaps."""
+        cells = zip(self.frame.columns, self.frame.row(row), strict=True)
+        return "; ".join(f"{name}: {cell_text(cell)}" for name, cell in cells if cell is not None)
+
+    def on_card(self, row: int, columns: Sequence[int]) -> dict[str, Any]:
+        return {"text": shortened(self.cells(row), CARD_TEXT)}
+
+    def on_map(self, rows: Sequence[int]) -> dict[str, Any]:
+        return {"text": [shortened(self.cells(row), MAP_TEXT) for row in rows]}
+
+    def characters_on_map(self, rows: Sequence[int]) -> int:
+        return MAP_TEXT if any(len(self.cells(row)) > MAP_TEXT for row in rows) else 0
+
+
+def cell_text(cell: Any) -> str:
+    """Return a cell of a table as it is shown; dates without a time are days."""
+    if isinstance(cell, datetime):
+        return cell.isoformat(" ", "minutes").removesuffix(" 00:00")
+    return number(cell) if isinstance(cell, float) else str(cell)
+
+
 CONTENT: dict[str, type[Content]] = {
     "text": TextContent,
     "images": ImageContent,
     "sounds": SoundContent,
     "vectors": VectorContent,
+    "table": TableContent,
 }
 """By kind of data; :class:`Content` for any other."""
 

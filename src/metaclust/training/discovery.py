@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.cluster.hierarchy import cut_tree, linkage
+from scipy.optimize import linear_sum_assignment
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -42,6 +43,11 @@ NEARLY = 0.98
 """What is as large a share of the largest agreement is nearly as good."""
 NEAR_PEAK = 0.95
 """The share of the largest agreement that values around it must have."""
+FEW_KNOWN, MANY_KNOWN, BY_SIZE = 0.4, 0.8, 0.75
+"""From the one share of known categories to the other, what their sizes say of the number of all counts more and more,
+up to this weight."""
+LEAST_FOUND = 0.2
+"""A category of whose labelled rows fewer are in the cluster that stands for it is not taken for larger."""
 SENTENCES = SelfTraining(rounds=0)
 """Of the sentence encoder, which learns from neighbours alone: rounds of a residual encoder on what it becomes gain as
 much as its own, in a tenth of the time."""
@@ -125,13 +131,14 @@ def discover(rows: PartlyLabelled) -> Discovered:
     """Train an encoder on labelled and unlabelled rows, and find the categories of all."""
     check_number(rows)
     tuned, x, words, settings = None, rows.x.float(), "", rows.settings or RESIDUAL
+    number = rows.number
     if rows.texts is not None:
+        number = counted_before(rows, x) if number is None else number
         tuned, x, words = train_sentences(rows, x)
         # They have learned from neighbours already.
         settings = replace(settings, warm_steps=0)
     model = residual_model(x, rows.seed, rows.device)
     encoder = VectorRows(model.encoder, x.to(rows.device))
-    number = rows.number
 
     def count(z: Floats) -> int:
         return number_of_categories(z, rows.known, rows.seed) if number is None else number
@@ -141,6 +148,18 @@ def discover(rows: PartlyLabelled) -> Discovered:
         encoder, rows.known, count, rows.seed, settings, keep, rows.resume, progress=rows.progress
     ).run()
     return finished(model.eval(), x, rows, trained, tuned, words)
+
+
+def counted_before(rows: PartlyLabelled, x: Tensor) -> int:
+    """Return the number of categories by embeddings as they came, and a residual encoder that learns from neighbours.
+
+    An embedding model that was trained sets the known categories apart so well that fewer clusters find them.
+    """
+    encoder = VectorRows(residual_model(x, rows.seed, rows.device).encoder, x.to(rows.device))
+    keep = None if rows.folder is None else rows.folder / "number"
+    settings = replace(rows.settings or RESIDUAL, rounds=0)
+    trainer = SelfTrainer(encoder, rows.known, len, rows.seed, settings, keep, rows.resume, progress=rows.progress)
+    return number_of_categories(trainer.learn_neighbours(), rows.known, rows.seed)
 
 
 def train_sentences(rows: PartlyLabelled, x: Tensor) -> tuple[TunedWeights, Tensor, str]:
@@ -227,19 +246,22 @@ def residual_model(x: Tensor, seed: int, device: torch.device) -> ClusteringMode
 
 
 def number_of_categories(z: Floats, known: Labels, seed: int) -> int:
-    """Estimate the number of categories of all rows: that with which Ward's method finds the known ones best.
+    """Estimate the number of categories of all rows, by clusters of Ward's method for many numbers of them.
 
     Labels are not shown to it. With too few clusters known categories share one, with too many they are divided. Of how
     well they are found the mean of accuracy and ARI over some samples is taken. Where most categories are known, the
     number at its peak is near the true one. Where few are, two of them seldom share a cluster, and fewer clusters do as
     well; so the largest number that does nearly as well counts the more, the fewer are known.
+
+    The more of the categories are known, the better do their sizes say how many there are of that size in all rows;
+    the estimate is between that number and the first.
     """
     fewest, most = max(2, int(known.max()) + 1), max(3, len(z) // 4)
     numbers = np.unique(
         np.geomspace(max(2, fewest // 2), min(most, MOST_TIMES * fewest + 50), NUMBERS).astype(np.int64)
     )
     generator = np.random.default_rng([seed, 0xC0])
-    agreed = np.zeros(len(numbers))
+    agreed, share = np.zeros(len(numbers)), np.zeros(len(numbers))
     samples = 1 if len(z) <= COUNTED_ROWS else SAMPLES
     for _ in range(samples):
         rows = generator.permutation(len(z))[:COUNTED_ROWS]
@@ -251,10 +273,36 @@ def number_of_categories(z: Floats, known: Labels, seed: int) -> int:
         for place, found in enumerate(cut_tree(tree, numbers[numbers <= len(rows)]).T):
             scores = label_scores(names, found[own])
             agreed[place] += (scores["acc"] + scores["ari"]) / 2 / samples
-    best = peak(numbers, agreed)
+            share[place] += mean_share(found, known[rows]) / samples
+    best, last = peak(numbers, agreed), last_good(numbers, agreed)
     unknown = float(np.clip(2 * (1 - fewest / best), 0, 1))
-    between = (1 - unknown) * np.log(best) + unknown * np.log(last_good(numbers, agreed))
-    return max(fewest, round(float(np.exp(between))))
+    by_agreement = (1 - unknown) * np.log(best) + unknown * np.log(last)
+    by_size = -np.log(share[np.abs(numbers - last).argmin()])
+    certain = float(np.clip((fewest / np.exp(by_size) - FEW_KNOWN) / (MANY_KNOWN - FEW_KNOWN), 0, 1))
+    weight = BY_SIZE * certain
+    return max(fewest, round(float(np.exp((1 - weight) * by_agreement + weight * by_size))))
+
+
+def mean_share(found: Labels, known: Labels) -> float:
+    """Return which share of all rows a known category has on average, by the cluster that stands for it.
+
+    Of the rows of that cluster, so many are of the category as of the labelled ones in it; and so many of the category
+    are elsewhere as of its labelled rows.
+
+    >>> mean_share(np.array([0, 0, 0, 0, 1, 1, 2, 2]), np.array([0, -1, 0, -1, 1, -1, -1, -1]))
+    0.375
+    """
+    own = known >= 0
+    table = np.zeros((int(known.max()) + 1, int(found.max()) + 1))
+    np.add.at(table, (known[own], found[own]), 1)
+    category, cluster = linear_sum_assignment(-table)
+    matched = table[category, cluster] > 0
+    category, cluster = category[matched], cluster[matched]
+    rows = np.bincount(found)[cluster]
+    labelled = table[category, cluster]
+    inside = labelled / table.sum(0)[cluster]
+    there = np.maximum(labelled / table.sum(1)[category], LEAST_FOUND)
+    return float(np.mean(rows * inside / there) / len(found))
 
 
 def last_good(numbers: Labels, agreed: NDArray[np.float64]) -> int:

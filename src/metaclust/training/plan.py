@@ -151,6 +151,13 @@ def augmentation_of(settings: Mapping[str, Any], kind: Kind) -> ImageAugmentatio
     return ImageAugmentation(turn_categories=settings["augment"] == "turn")
 
 
+def options_of(rows: Rows) -> set[str]:
+    """Return the settings that say how rows like these are prepared: of tables with texts, how these are."""
+    option = rows.data_kind.option
+    texts = rows.kind == "text" or any(each.treatment == "text" for each in rows.usage.values())
+    return set() if option is None or (option == "text" and not texts) else {option}
+
+
 def check_applicable(settings: Mapping[str, Any], rows: Rows) -> None:
     """Raise an error for a setting that would be ignored with rows of this kind."""
     kind = rows.data_kind
@@ -161,13 +168,19 @@ def check_applicable(settings: Mapping[str, Any], rows: Rows) -> None:
         raise ValueError(f"augment={settings['augment']!r} is for images, but {rows.source} holds {held}")
     if settings["scaling"] != "auto" and kind.name != "vectors":
         raise ValueError(f"scaling={settings['scaling']!r} is for vectors, but {rows.source} holds {kind.plural}")
+    applicable = options_of(rows)
     for other in KINDS.values():
-        if other.option and other is not kind and settings[other.option] != next(iter(other.preparations)):
+        if other.option and other.option not in applicable and settings[other.option] != next(iter(other.preparations)):
             given = f"{other.option}={settings[other.option]!r}"
             raise ValueError(f"{given} is for {other.plural}, but {rows.source} holds {kind.plural}")
     if settings["encoder"] == "tuned" and settings["text"] != "embeddings":
         raise ValueError(
             "encoder='tuned' trains the embedding model of texts: it needs text='embeddings' and an embedding_model"
+        )
+    if settings["encoder"] == "tuned" and kind.name != "text":
+        raise ValueError(
+            f"encoder='tuned' trains the embedding model of texts alone, but {rows.source} holds {kind.plural}: choose "
+            "another encoder, or rows of text"
         )
     if settings["embedding_model"] is not None and settings["text"] != "embeddings":
         raise ValueError(

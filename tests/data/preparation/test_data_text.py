@@ -297,3 +297,8 @@ def test_sparse_rows_are_indexed_as_a_tensor_is(count: int, width: int, data: st
     for index in (chosen, chosen.numpy(), slice(start, None), slice(None, start)):
         assert torch.equal(dense(rows[index]), tensor[index])
     assert dense(tensor) is tensor
+
+
+def test_texts_that_no_word_tells_apart_are_an_error():
+    with pytest.raises(DataError, match=r"^texts.csv: those of column 'body' do not differ in their words, .*columns="):
+        fit_preparation(text_rows(["please help me now"] * 30, ["a", "b", "c"] * 10))

@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 
 from metaclust import DataError, DataWarning, Rows, fit_preparation, read_data, rows_from_array
+from metaclust.data.kinds import KINDS
 
 
 def read(path: Path, **options: Any) -> Rows:
@@ -36,13 +37,19 @@ FOUND: dict[str, tuple[str, str, tuple[str, ...], list[str] | None, list[str]]] 
         None,
         ["numbers from column 'a'", "not used: 'b'"],
     ),
-    "text by name": ("n,Text\n1,one\n2,two\n", "text", ("Text",), None, ["text from column 'Text'", "not used: 'n'"]),
+    "text by name": (
+        "n,Text\n1,one\n2,two\n",
+        "table",
+        ("n", "Text"),
+        None,
+        ["numbers from column 'n'", "text from column 'Text'"],
+    ),
     "text by words": (
         "n,comment\n1,it is good\n2,it is very bad\n",
-        "text",
-        ("comment",),
+        "table",
+        ("n", "comment"),
         None,
-        ["text from column 'comment'", "not used: 'n'"],
+        ["numbers from column 'n'", "text from column 'comment'"],
     ),
     "the longest text": (
         "user,comment\nab,it is good\ncd,it is very bad\n",
@@ -74,7 +81,7 @@ def test_kind_columns_and_labels_are_found_out_and_said(
     rows = read(put(tmp_path / "rows.csv", content))
     assert (rows.kind, rows.columns, rows.labels) == (kind, columns, labels)
     assert set(notes) <= set(rows.notes)
-    assert str(rows).startswith(f"rows.csv: {len(rows)} {'texts' if kind == 'text' else 'vectors'}")
+    assert str(rows).startswith(f"rows.csv: {len(rows)} {KINDS[kind].plural}")
 
 
 def test_ids_are_a_column_of_that_name_if_no_two_are_alike(tmp_path: Path) -> None:
@@ -95,14 +102,14 @@ def test_ids_that_are_asked_for_may_be_any_column(tmp_path: Path) -> None:
 EVERYTHING = "id,a,b,text,comment,label,kind\n1,5,6,one,it is good,x,p\n2,7,8,two,it is bad,y,q\n"
 
 ASKED: dict[str, tuple[dict[str, Any], str, Any, list[str] | None]] = {
-    "nothing": ({}, "text", ["one", "two"], ["x", "y"]),
+    "text by kind": ({"kind": "text"}, "text", ["one", "two"], ["x", "y"]),
     "vectors": ({"kind": "vectors"}, "vectors", [[5, 6], [7, 8]], ["x", "y"]),
-    "text": ({"kind": "text"}, "text", ["one", "two"], ["x", "y"]),
     "a column of text": ({"text": "comment"}, "text", ["it is good", "it is bad"], ["x", "y"]),
     "columns in order": ({"columns": ["b", "a"]}, "vectors", [[6, 5], [8, 7]], ["x", "y"]),
     "one column": ({"columns": ("b",)}, "vectors", [[6], [8]], ["x", "y"]),
     "ids as numbers": ({"columns": ["id", "b"]}, "vectors", [[1, 6], [2, 8]], ["x", "y"]),
-    "another label": ({"label": "kind"}, "text", ["one", "two"], ["p", "q"]),
+    "another label": ({"label": "kind", "kind": "text"}, "text", ["one", "two"], ["p", "q"]),
+    "a text among columns": ({"columns": ["text"]}, "text", ["one", "two"], ["x", "y"]),
     "label as text": ({"text": "label"}, "text", ["x", "y"], None),
     "a number as label": ({"label": "a", "kind": "vectors"}, "vectors", [[6], [8]], ["5", "7"]),
 }
@@ -133,7 +140,7 @@ def test_text_that_is_asked_for_keeps_its_characters(tmp_path: Path) -> None:
 def test_texts_and_labels_of_a_fixed_set_are_strings(kind: Any, tmp_path: Path) -> None:
     texts = pl.Series(["it is good", "it is bad", "it is good"], dtype=kind)
     pl.DataFrame({"n": [1, 2, 3], "text": texts, "label": texts}).write_parquet(tmp_path / "rows.parquet")
-    rows = read(tmp_path / "rows.parquet")
+    rows = read(tmp_path / "rows.parquet", text="text")
     assert (rows.kind, rows.values) == ("text", texts.to_list())
     assert rows.labels == texts.to_list()
 
@@ -144,7 +151,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no such columns": ({"columns": ["a", "z"]}, r"rows.csv has no column 'z': its columns are 'id'"),
     "no such ids": ({"ids": "key"}, r"rows.csv has no column 'key'"),
     "words as numbers": (
-        {"columns": ["a", "comment"]},
+        {"columns": ["a", "comment"], "kind": "vectors"},
         r"rows.csv: row 0 \(counting from 0\), column 'comment': 'it is good' is not a number \(2 such",
     ),
     "images": ({"kind": "images"}, r"rows.csv is a table, which cannot hold images"),
@@ -153,9 +160,12 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "on_error": ({"on_error": "skip"}, r"'on_error': rows.csv is a file, for which"),
     "no columns": ({"columns": []}, r"columns"),
     "text and columns": (
-        {"text": "text", "columns": ["a"]},
-        r"text='text' and columns=\['a'\]: a row is one or the other",
+        {"text": "text", "columns": ["a"], "kind": "text"},
+        r"columns=\['a'\]: rows of kind='text' have one column, text=; omit it",
     ),
+    "no such treated column": ({"treat": {"z": "number"}}, r"rows.csv has no column 'z': its columns are 'id'"),
+    "a treated label": ({"label": "kind", "treat": {"kind": "number"}}, r"treat=.*: 'kind' is the label; omit it"),
+    "treated numbers": ({"kind": "vectors", "treat": {"a": "number"}}, r"treat=.* is for kind='table', but kind='vec"),
 }
 
 

@@ -399,7 +399,7 @@ def test_lists_of_numbers_are_columns_of_their_own(kind: pl.DataType, name: str,
 @pytest.mark.parametrize("name", ["^a.*$", "*"])
 def test_a_column_whose_name_looks_like_a_pattern_is_that_column(name: str, tmp_path: Path) -> None:
     assert values_of(read(put(tmp_path / "rows.csv", f"{name},abc\n1,2\nNA,3\n"), missing="mean"))[0] == [1, 2]
-    texts = read(put(tmp_path / "rows.csv", f"abc,{name}\n1,it is good\n2,it is bad\n"))
+    texts = read(put(tmp_path / "rows.csv", f"abc,{name}\n1,it is good\n2,it is bad\n"), text=name)
     assert (texts.columns, texts.values) == ((name,), ["it is good", "it is bad"])
 
 

@@ -310,7 +310,7 @@ def test_ordinary_parquet_files_pass_the_check_of_their_pages(tmp_path: Path) ->
     ]  # fmt: skip
     for option in options:
         frame.write_parquet(tmp_path / "rows.parquet", **option)
-        assert read(tmp_path / "rows.parquet").values == frame["text"].to_list()
+        assert read(tmp_path / "rows.parquet", text="text").values == frame["text"].to_list()
         stream = ParquetStream(tmp_path / "rows.parquet", ("x",))
         assert torch.cat(list(stream.arrays())).flatten().tolist() == list(range(count))
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from metaclust.data.readers.columns import Columns
+from metaclust.data.preparation.vocabulary import texts_of
+from metaclust.data.readers.choice import Columns
 from metaclust.data.readers.decoding import Decoding
 from metaclust.data.readers.folders import EXTENSIONS
 from metaclust.data.readers.images import decode_many
@@ -57,7 +58,7 @@ def from_tables(folder: Path) -> list[tuple[Path, str, str]]:
         if not table.is_file():
             continue
         rows = read_table(table, Columns(label="label", text="filename", keep=()), "text")
-        for name, category in zip(rows.values, rows.labels or [], strict=True):
+        for name, category in zip(texts_of(rows), rows.labels or [], strict=True):
             file = folder / "images" / str(name)
             if Path(str(name)).name != name:
                 raise DataError(f"{table}: the file name {name!r} leads out of images/: only plain file names are read")

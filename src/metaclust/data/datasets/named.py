@@ -17,8 +17,8 @@ from metaclust.data.datasets.mini_imagenet import read_mini_imagenet
 from metaclust.data.datasets.omniglot import PARTS, Part, get_omniglot, read_omniglot
 from metaclust.data.datasets.places import OMNIGLOT_FILES, local_folder, roots
 from metaclust.data.kinds import Kind, kind_named
-from metaclust.data.preparation.vocabulary import PAPER_RULES, find_words
-from metaclust.data.readers.columns import Columns
+from metaclust.data.preparation.vocabulary import PAPER_RULES, find_words, texts_of
+from metaclust.data.readers.choice import Columns
 from metaclust.data.readers.decoding import Decoding
 from metaclust.data.readers.images import decode_many, read_image_folder
 from metaclust.data.readers.npy import load_arrays
@@ -179,7 +179,7 @@ def group_of(name: str, file: Path) -> dict[str, str] | None:
         groups = read_table(file, Columns(label="label", text=column, keep=()), "text", "drop")
     except DataError:
         return None
-    return dict(zip(groups.labels or [], [str(group) for group in groups.values], strict=True))
+    return dict(zip(groups.labels or [], texts_of(groups), strict=True))
 
 
 def from_rows(name: str, rows: Rows, groups: dict[str, str] | None = None) -> Dataset:

@@ -21,6 +21,7 @@ from metaclust.data.preparation.images import ImagePreparation
 from metaclust.data.preparation.pixels import ImageScaling
 from metaclust.data.preparation.sound_statistics import SoundStatisticsPreparation
 from metaclust.data.preparation.sounds import SoundEmbeddingPreparation, SpectrogramPreparation
+from metaclust.data.preparation.table import TablePreparation
 from metaclust.data.preparation.vectors import VectorPreparation
 from metaclust.data.preparation.vocabulary import WordRules
 from metaclust.data.preparation.words import WordPreparation
@@ -49,6 +50,7 @@ PREPARATIONS: dict[str, Any] = {
     "sound-embeddings": SoundEmbeddingPreparation,
     "words": WordPreparation,
     "embeddings": EmbeddingPreparation,
+    "table": TablePreparation,
 }
 """The preparations by the names that ``KINDS`` and the files of models use."""
 

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from metaclust.data.kinds import Kind
 from metaclust.data.preparation.base import Options, are_numbers, require, short_repr, values_of
+from metaclust.data.preparation.sounds import spectrograms_of
 from metaclust.data.readers.sounds import FRAMES_A_SECOND
 from metaclust.data.readers.spectrogram import RANGE
 from metaclust.data.rows import Rows
@@ -67,7 +68,7 @@ class SoundStatisticsPreparation:
 
 def statistics_of(rows: Rows) -> NDArray[np.float64]:
     """Return (rows, :data:`WIDTH`)."""
-    return np.stack([statistics(np.asarray(spectrogram)) for spectrogram in rows.values])
+    return np.stack([statistics(spectrogram) for spectrogram in spectrograms_of(rows)])
 
 
 def statistics(spectrogram: NDArray[np.uint8]) -> NDArray[np.float64]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
@@ -26,9 +26,14 @@ COLUMNS = 64
 """The most columns of a picture of a spectrogram: frames are averaged to that."""
 
 
+def spectrograms_of(rows: Rows) -> list[NDArray[np.uint8]]:
+    """Return the spectrograms of sounds."""
+    return [np.asarray(each) for each in cast("list[NDArray[np.uint8]]", rows.values)]
+
+
 def typical_frames(rows: Rows) -> int:
     """Return the length to which sounds like these are cut or padded."""
-    lengths = [np.shape(spectrogram)[1] for spectrogram in rows.values]
+    lengths = [spectrogram.shape[1] for spectrogram in spectrograms_of(rows)]
     return int(np.clip(np.quantile(lengths, TYPICAL, method="inverted_cdf"), LEAST_FRAMES, MOST_FRAMES))
 
 
@@ -36,8 +41,8 @@ def pictures_of(rows: Rows, frames: int) -> NDArray[np.uint8]:
     """Return spectrograms as images (rows, 1, bands, columns): the lowest band below, silence around short ones."""
     columns = min(frames, COLUMNS)
     pictures = np.empty((len(rows), 1, BANDS, columns), np.uint8)
-    for picture, spectrogram in zip(pictures, rows.values, strict=True):
-        whole = of_length(np.asarray(spectrogram)[::-1], frames)
+    for picture, spectrogram in zip(pictures, spectrograms_of(rows), strict=True):
+        whole = of_length(spectrogram[::-1], frames)
         picture[0] = np.asarray(Image.fromarray(whole).resize((columns, BANDS), Image.Resampling.BOX))
     return pictures
 

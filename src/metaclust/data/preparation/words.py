@@ -11,7 +11,7 @@ import numpy as np
 from metaclust.data.kinds import Kind
 from metaclust.data.preparation.base import Options, are_numbers, are_strings, require, short_repr, values_of
 from metaclust.data.preparation.vocabulary import Words, find_words
-from metaclust.data.rows import Rows
+from metaclust.data.rows import DataError, Rows, shown
 from metaclust.data.sparse import SparseRows
 
 LARGEST_IDF = 1e6
@@ -40,6 +40,13 @@ class WordPreparation:
     def from_rows(cls, rows: Rows, options: Options) -> tuple[WordPreparation, Rows]:
         """Return how to prepare rows like these, and the rows that the word rules keep."""
         words, kept = find_words(rows, options.rules, "counts" if options.text == "counts" else "tfidf")
+        counted = words(kept)
+        if kept.labels is not None and not (counted.max(0) - counted.min(0)).count_nonzero():
+            column = f"those of column {shown(rows.columns[0])}" if rows.columns else "the texts"
+            raise DataError(
+                f"{rows.source}: {column} do not differ in their words, so they cannot be told apart: name another "
+                "column of texts (text=), or columns of numbers (columns=)"
+            )
         return cls(words.vocabulary, words.idf, rows.columns), kept
 
     @cached_property

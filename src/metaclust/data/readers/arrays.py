@@ -22,7 +22,7 @@ def rows_from_array(
     *,
     kind: Kind = "auto",
     columns: Sequence[str] = (),
-    missing: Missing = "error",
+    missing: Missing = "auto",
     source: str = "X",
 ) -> Rows:
     """Return the rows of an array, tensor, sparse matrix or list.
@@ -40,9 +40,9 @@ def rows_from_array(
         An error is raised if the values are of another kind; "auto" accepts any.
     columns : sequence of str
         The names of the columns of vectors.
-    missing : {"error", "drop", "mean"}
+    missing : {"auto", "error", "drop", "mean"}
         What happens to rows with NaN or an empty text: an error, left out with a warning, or, for numbers, filled
-        with the mean of the training rows.
+        with the mean of the training rows. "auto" is an error here.
     source : str
         What messages call the rows.
 

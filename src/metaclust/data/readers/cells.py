@@ -14,7 +14,8 @@ from scipy import sparse
 from metaclust.data.input_table import InputTable
 from metaclust.data.rows import DataError, DataWarning, Rows, shown
 
-Missing = Literal["error", "drop", "mean"]
+Missing = Literal["auto", "error", "drop", "mean"]
+"""What happens to gaps. "auto" fills and marks them in tables of several types, and is "error" in all other rows."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,7 @@ class Reading:
     """Where rows come from, and what happens to those with an empty cell or label."""
 
     source: str = "X"
-    missing: Missing = "error"
+    missing: Missing = "auto"
     columns: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     unlabelled: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
@@ -35,8 +36,8 @@ class Reading:
     """The table that the rows come from."""
 
     def __post_init__(self) -> None:
-        if self.missing not in ("error", "drop", "mean"):
-            raise ValueError(f"missing={self.missing!r}: choose 'error', 'drop' or 'mean'")
+        if self.missing not in ("auto", "error", "drop", "mean"):
+            raise ValueError(f"missing={self.missing!r}: choose 'auto', 'error', 'drop' or 'mean'")
 
     def remedy(self, mean: bool = False) -> str:
         """Return what to do about rows with an empty cell, in the words of the caller."""
@@ -74,7 +75,7 @@ def vector_rows(
     incomplete = absent.any(1)
     if reading.missing == "drop":
         return without(rows, {"an empty cell or NaN": incomplete, **reading.unlabelled})
-    if reading.missing == "error" and incomplete.any():
+    if reading.missing != "mean" and incomplete.any():
         row = int(incomplete.argmax())
         column = int(absent[row].argmax())
         raise DataError(

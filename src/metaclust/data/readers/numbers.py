@@ -115,8 +115,11 @@ def as_numbers(table: Table, names: Sequence[str], source: str, remedy: str) -> 
     columns = [table[name] for name in names]
     for name, column in zip(names, columns, strict=True):
         if not (column.dtype.is_numeric() or column.dtype in (pl.Boolean, pl.String)):
+            cells = column.drop_nulls()
+            example = f", such as {shown(str(cells[0]))}" if len(cells) and not column.dtype.is_nested() else ""
             raise DataError(
-                f"{source}: column {shown(name)} holds {shown_type(column)}, not numbers: turn it into numbers{remedy}"
+                f"{source}: column {shown(name)} holds {shown_type(column)}{example}, not numbers: turn it into "
+                f"numbers{remedy}"
             )
     strings = [i for i, column in enumerate(columns) if column.dtype == pl.String]
     plain = [i for i, column in enumerate(columns) if column.dtype != pl.String]
@@ -126,19 +129,19 @@ def as_numbers(table: Table, names: Sequence[str], source: str, remedy: str) -> 
     values = np.empty((len(columns[0]), len(columns)))
     if plain:
         values[:, plain] = side_by_side
-    cells = Cells([columns[i] for i in strings])
-    numbers = cells.numbers()
-    wrong = numbers.is_null() & ~cells.absent
+    written = Cells([columns[i] for i in strings])
+    numbers = written.numbers()
+    wrong = numbers.is_null() & ~written.absent
     if wrong.any():
-        counts = cells.per_column(wrong)
+        counts = written.per_column(wrong)
         place = int(np.flatnonzero(counts)[0])
-        row = int(np.flatnonzero(wrong.to_numpy())[0]) - place * cells.rows
+        row = int(np.flatnonzero(wrong.to_numpy())[0]) - place * written.rows
         text = columns[strings[place]][row]
         raise DataError(
             f"{source}: row {row} (counting from 0), column {shown(names[strings[place]])}: {shown(text)} is not a "
             f"number ({counts[place]:,} such cells). Correct it{remedy}"
         )
-    values[:, strings] = numbers.to_numpy().reshape(cells.count, cells.rows).T
+    values[:, strings] = numbers.to_numpy().reshape(written.count, written.rows).T
     return values
 
 

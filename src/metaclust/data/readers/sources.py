@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -14,9 +14,10 @@ from metaclust._util.progress import Waiting
 from metaclust._util.terminal import printable
 from metaclust.data.files import Limit
 from metaclust.data.kinds import Kind, check_kind
+from metaclust.data.mixed_table import Treatment, as_treatment
 from metaclust.data.preparation.base import Preparation
 from metaclust.data.readers.cells import Missing
-from metaclust.data.readers.columns import Columns
+from metaclust.data.readers.choice import Columns
 from metaclust.data.readers.decoding import Fit
 from metaclust.data.readers.folders import EXTENSIONS, UnreadableFileError, kind_of_folder
 from metaclust.data.readers.images import read_image_folder
@@ -39,7 +40,8 @@ def read_data(
     ids: str | None = None,
     keep: Sequence[str] | None = None,
     partial: bool = False,
-    missing: Missing = "error",
+    treat: Mapping[str, Treatment] | None = None,
+    missing: Missing = "auto",
     size: int | tuple[int, int] | None = None,
     channels: Literal[1, 3] | None = None,
     fit: Fit | None = None,
@@ -60,12 +62,13 @@ def read_data(
     label : str, optional
         The column or array of the categories; by default one called "label" or "category". For a .npy file, the path
         of a second one.
-    kind : {"auto", "vectors", "images", "sounds", "text"}
-        What the rows are.
+    kind : {"auto", "vectors", "images", "sounds", "text", "table"}
+        What the rows are. Tables of numbers alone are vectors, and of one column of text texts; "table" has columns of
+        several types.
     text : str, optional
-        The column of text.
+        The column of text. Without ``columns``, the rows are this text alone.
     columns : sequence of str, optional
-        The columns of numbers; by default all of them.
+        The columns to make rows of; by default all that can be used.
     ids : str, optional
         The column or array with a name for each row.
     keep : sequence of str, optional
@@ -73,9 +76,13 @@ def read_data(
     partial : bool, default=False
         Whether rows may lack a label: an empty cell, or -1 if all labels are whole numbers. The labels are then in
         ``Rows.partial``. Otherwise a row without a label is an error, or is left out, see ``missing``.
-    missing : {"error", "drop", "mean"}
-        What happens to rows with an empty cell or label: an error, left out with a warning, or, for numbers, filled
-        with the mean of the training rows.
+    treat : mapping of str to str, optional
+        What columns are used as, where the default is not right: {"zip": "category"}. One of "number", "category",
+        "date", "text", "id" and "drop"; the last two leave a column out.
+    missing : {"auto", "error", "drop", "mean"}
+        What happens to rows with an empty cell or label. "auto" fills gaps in tables of several types and marks them,
+        and is an error elsewhere; "drop" leaves such rows out with a warning; "mean" fills numbers with the mean of the
+        training rows.
     size : int or (int, int), optional
         The side of images, or their height and width.
     channels : {1, 3}, optional
@@ -100,16 +107,17 @@ def read_data(
     images = asked = {"size": size, "channels": channels, "fit": fit, "on_error": on_error}
     if isinstance(keep, str):
         raise TypeError(f"keep={keep!r}: give a list of names")
-    table = Columns(label, text, columns, ids, keep, partial)
+    treat = {name: as_treatment(name, value) for name, value in (treat or {}).items()}
+    table = Columns(label, text, columns, ids, keep, partial, treat)
     if like is not None:
-        other = {**asked, "text": text, "columns": columns, "on_error": None}
+        other = {**asked, "text": text, "columns": columns, "treat": treat or None, "on_error": None}
         if given := [name for name, value in other.items() if value is not None]:
             raise ValueError(f"{listed(given)} cannot be given with like=: the model says how its rows are read")
         if kind not in ("auto", like.kind):
             raise DataError(f"kind={kind!r}, but the model was trained on {like.kind}")
         kind = like.kind
         images = asked | {name: value for name, value in like.reading().items() if name in asked}
-        missing = like.reading().get("missing", missing) if missing == "error" else missing
+        missing = like.reading().get("missing", missing) if missing == "auto" else missing
     if source.is_dir():
         rows = read_folder(source, table, kind, images, limit, progress)
     else:
@@ -130,7 +138,7 @@ def read_folder(
         raise DataError(
             f"{folder.name} is a folder, which is read as images or sounds, not as {kind}: give a file of {kind}"
         )
-    refuse(others, f"a folder of {kind}", folder)
+    refuse({**others, "treat": columns.treat or None}, f"a folder of {kind}", folder)
     if columns.label is not None:
         raise DataError(f"label={columns.label!r}: in {folder.name} the folders are the labels; leave label out")
     options = {name: value for name, value in images.items() if value is not None}
@@ -152,7 +160,7 @@ def read_file(
     inner = suffixes[-2] if last == ".gz" and len(suffixes) > 1 else last
     if last in (".npy", ".npz"):
         others = {"text": columns.text, "columns": columns.vector, "keep": columns.keep or None}
-        refuse(others, "an array", path)
+        refuse({**others, "treat": columns.treat or None}, "an array", path)
         if last == ".npy":
             refuse({"ids": columns.ids}, "an array", path)
             return read_npy(path, columns.label, kind, missing, limit, columns.partial)
@@ -161,7 +169,8 @@ def read_file(
         if like is not None:
             trained = like.reading()
             vector, text = trained.get("columns"), trained.get("usual_text")
-            columns = replace(columns, vector=vector, usual_text=text, has_options=False)
+            usage = trained.get("usage")
+            columns = replace(columns, vector=vector, usual_text=text, usage=usage, has_options=False)
         return read_table(path, columns, kind, missing, limit)
     raise DataError(f"{path.name} has an ending that is not read ({last or 'none'}): give {READABLE}")
 

@@ -16,7 +16,8 @@ from metaclust.data.files import DEFAULT_LIMIT, Limit, gunzip, read_whole
 from metaclust.data.kinds import Kind, check_kind
 from metaclust.data.parquet_footer import CELL, FooterError, check_footer
 from metaclust.data.readers.cells import Missing, Reading
-from metaclust.data.readers.columns import DETECTED, STRINGS, Columns, rows_from_table
+from metaclust.data.readers.choice import Columns
+from metaclust.data.readers.columns import DETECTED, STRINGS, rows_from_table
 from metaclust.data.readers.text_files import (
     blank_lines,
     header_line,
@@ -26,6 +27,7 @@ from metaclust.data.readers.text_files import (
     refuse_deep_nesting,
     separator_of,
 )
+from metaclust.data.readers.usage import is_code
 from metaclust.data.rows import DataError, Rows, listed, reason_of
 
 
@@ -33,13 +35,13 @@ def read_table(
     path: Path,
     columns: Columns = DETECTED,
     kind: Kind = "auto",
-    missing: Missing = "error",
+    missing: Missing = "auto",
     limit: Limit = DEFAULT_LIMIT,
 ) -> Rows:
     """Return the rows of a table file."""
     check_kind(kind)
     reading = Reading(path.name, missing)
-    if kind not in ("auto", "vectors", "text"):
+    if kind not in ("auto", "vectors", "text", "table"):
         raise DataError(f"{path.name} is a table, which cannot hold {kind}: give a folder, .npy or .npz")
     suffixes = [suffix.lower() for suffix in path.suffixes]
     content = read_whole(path, limit)
@@ -110,8 +112,12 @@ def rows_from_csv(
 
 
 def stays_text(name: str, columns: Columns) -> bool:
-    """Return whether a column of a csv is read as it is written: of labels, ids and texts, "007" is not 7."""
-    return name in (columns.label, columns.ids, columns.text, columns.usual_text) or name.strip().lower() in STRINGS
+    """Return whether a column of a csv is read as it is written: of labels, ids, codes and texts, "007" is not 7."""
+    treated = {**columns.treat, **{name: each.treatment for name, each in (columns.usage or {}).items()}}
+    if name in treated:
+        return treated[name] not in ("number", "drop")
+    asked = (columns.label, columns.ids, columns.text, columns.usual_text)
+    return name in asked or name.strip().lower() in STRINGS or (is_code(name) and name not in (columns.vector or ()))
 
 
 def as_written(frame: pl.DataFrame, names: list[str], texts: list[str], content: bytes, separator: str) -> pl.DataFrame:
@@ -138,7 +144,8 @@ def as_written(frame: pl.DataFrame, names: list[str], texts: list[str], content:
     if places:
         strings = pl.read_csv(content, separator=separator, infer_schema=False, columns=places).get_columns()
     for place, string in zip(places, strings, strict=True):
-        if not columns[place].cast(pl.String).equals(string.replace("", None)):
+        # Without its name, which may look like a pattern to polars.
+        if not columns[place].cast(pl.String).equals(string.alias("").replace("", None)):
             columns[place] = string
     written = pl.DataFrame([column.alias(str(place)) for place, column in enumerate(columns)])
     written.columns = frame.columns  # Polars changes an empty name.
