@@ -282,7 +282,7 @@ def together(codes: Labels, must: Labels) -> Labels:
     two = np.concatenate([must[:, 1], rows + codes[labelled]])
     nodes = rows + int(codes.max(initial=-1)) + 1
     graph = coo_array((np.ones(len(one)), (one, two)), shape=(nodes, nodes))
-    found: Labels = connected_components(graph, directed=False)[1][:rows]
+    found: Labels = connected_components(graph, directed=False)[1][:rows].astype(np.int64)
     return found
 
 
