@@ -291,6 +291,7 @@ def test_the_examples_of_the_help_run(tmp_path, monkeypatch):
     for name, categories in names.items():
         texts = pl.read_ndjson(write_texts(tmp_path / "texts.jsonl", categories))
         texts.rename({"kind": "topic"}).write_csv(f"{name}.csv")
+    pl.DataFrame({"zip": [10115, 20095] * 9, "segment": ["a", "b", "b"] * 6, "n": range(18)}).write_csv("customers.csv")
     (tmp_path / "shards").mkdir()
     pl.read_csv("new.csv").write_parquet("shards/part-0.parquet")
     short = ("--pretrain-steps", 5, "--steps", 1, "--encoder", "network", "--choose", "bound")

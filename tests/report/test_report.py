@@ -187,11 +187,11 @@ def test_any_kind_of_rows_few_or_many_is_reported(report, kind, rows, n, k):
 
 @pytest.mark.usefixtures("_without_type_checks")
 def test_rows_of_a_kind_without_content_are_shown_by_their_ids(report, monkeypatch):
-    sounds = DataKind("sounds", "sound", "sounds", "strings", "bytes", {"": "vectors"})
-    monkeypatch.setitem(KINDS, "sounds", sounds)
+    films = DataKind("films", "film", "films", "strings", "bytes", {"": "vectors"})
+    monkeypatch.setitem(KINDS, "films", films)
     clustering = made(40, 4)
-    page = report(with_values(clustering, [b"\x00\x01"] * 40, kind="sounds"))
-    assert page.one(class_="eyebrow")["text"] == "things.csv: sounds"
+    page = report(with_values(clustering, [b"\x00\x01"] * 40, kind="films"))
+    assert page.one(class_="eyebrow")["text"] == "things.csv: films"
     shown = {item["text"] for item in page.all("span", class_="text")}
     assert len(shown) > 20
     assert shown <= set(clustering.ids)

@@ -189,7 +189,7 @@ def test_options_without_a_meaning_for_a_folder_are_refused(option: str, tmp_pat
     Image.new("L", (4, 4)).save(tmp_path / "one.png")
     with pytest.raises(DataError, match=option):
         read(tmp_path, **{option: ["a"] if option == "columns" else "a"})
-    with pytest.raises(DataError, match=f"{tmp_path.name} is a folder, which is read as images, not as vectors"):
+    with pytest.raises(DataError, match=f"{tmp_path.name} is a folder, which is read as images or sounds, not as vectors"):
         read(tmp_path, kind="vectors")
 
 
@@ -256,7 +256,7 @@ def test_lists_of_numbers_are_read_like_those_of_training(tmp_path: Path) -> Non
 
 
 def test_new_texts_are_read_from_the_column_of_that_name_or_else_found(tmp_path: Path) -> None:
-    old = put(tmp_path / "old.csv", "text,reply,label\none two,a longer reply,x\ntwo one,a longer reply,y\n")
+    old = put(tmp_path / "old.csv", "text,reply,label\none two,a longer reply,x\ntwo one,a longer longer reply,y\n")
     preparation, _ = fit_preparation(read(old, text="reply"))
     new = put(tmp_path / "new.csv", "text,n,reply\nnot this,1,but this\nnot this,2,or this\n")
     assert values_of(read(new, like=preparation)) == ["but this", "or this"]
@@ -290,7 +290,7 @@ def test_a_file_of_another_kind_than_the_model_is_refused(tmp_path: Path) -> Non
         read(tmp_path / "new.npy", like=images)
     (tmp_path / "folder").mkdir()
     Image.new("L", (4, 4)).save(tmp_path / "folder" / "one.png")
-    with pytest.raises(DataError, match=r"folder is a folder, which is read as images, not as vectors"):
+    with pytest.raises(DataError, match=r"folder is a folder, which is read as images or sounds, not as vectors"):
         read(tmp_path / "folder", like=numbers)
 
 
