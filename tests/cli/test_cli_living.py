@@ -170,6 +170,7 @@ def test_an_update_that_cannot_be_written_is_refused(
     assert Path("saved").read_bytes() == content
 
 
+@pytest.mark.filterwarnings("default::metaclust.DataWarning")
 def test_rows_that_are_there_already_are_not_counted_twice(clustering: Path, tmp_path: Path) -> None:
     saved = tmp_path / "saved"
     saved.write_bytes(clustering.read_bytes())

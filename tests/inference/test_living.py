@@ -16,6 +16,7 @@ from sklearn.metrics import adjusted_rand_score
 from metaclust import CheckpointError, MetaClusterer
 from metaclust._util.tensors import read_tensors, write_tensors
 from metaclust.data.rows import DataError, DataWarning, Rows
+from metaclust.inference.edits import merging, renaming
 from metaclust.inference.result import Clustering
 from metaclust.inference.update import continued_ids
 
@@ -172,9 +173,7 @@ def test_what_a_person_said_is_learned_from(model, result):
         (lambda r: r.rename(9, "a"), r"^k=9: a cluster is given by its number, 0 to 5, or by its name$"),
         (lambda r: r.rename("who", "a"), r"^k='who': no cluster has this name; names are 'new 1', "),
         (lambda r: r.rename(0, " "), r"^name=' ': give a name that is not blank$"),
-        (lambda r: r.rename(0, 5), r"^name=5: give a string$"),
         (lambda r: r.rename(0, "\ud800"), r"^name='.*': it is not valid Unicode; decode it from its own encoding$"),
-        (lambda r: r.merge([0, 1]), r"^clusters=\[0, 1\]: pass clusters one by one, as in merge\(0, 1\)$"),
         (lambda r: r.move(np.zeros(60, bool), 0), r"^rows: the mask selects no row; give one that is true for one row"),
         (lambda r: r.rename(0, "new 2"), r"^name='new 2': cluster 1 has this name already; merge the two"),
         (lambda r: r.merge(0), r"^clusters=\[0\]: give two or more different clusters to merge$"),
@@ -195,6 +194,13 @@ def test_edits_that_cannot_be_are_named_and_change_nothing(result, edit, message
     assert result.labels is labels
     assert result.names == names
     assert result.edits == []
+
+
+def test_edits_of_other_types_are_named(result):
+    with pytest.raises(DataError, match=r"^name=5: give a string$"):
+        renaming(result.state, 0, 5)
+    with pytest.raises(DataError, match=r"^clusters=\[0, 1\]: pass clusters one by one, as in merge\(0, 1\)$"):
+        merging(result.state, [[0, 1]])
 
 
 @pytest.mark.usefixtures("_without_type_checks")
@@ -702,7 +708,8 @@ def test_a_name_that_comes_back_is_one_cluster(result):
     more.undo()
     assert more.n_clusters == 6
     assert (more.labels[60:] == 0).all()
-    assert more.labelled()[60:] == [old] * 3
+    with pytest.warns(DataWarning, match="'new 1': these names only number new clusters"):
+        assert more.labelled()[60:] == [old] * 3
     more.rename(0, "again").undo()
     assert more.names[0] == old
 
