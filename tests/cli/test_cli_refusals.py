@@ -78,7 +78,7 @@ WRONG = {
     "unknown device": ((*TRAIN, "--device", "abacus"), "device='abacus' is not a device: choose 'auto', 'cpu'"),
     "unknown kind": (
         (*TRAIN, "--kind", "smells"),
-        "kind='smells': choose 'auto', 'vectors', 'images', 'text' or 'table'",
+        "kind='smells': choose 'auto', 'vectors', 'images', 'sounds', 'text' or 'table'",
     ),
     "a table of images": ((*TRAIN, "--kind", "images"), "known.csv is a table, which cannot hold images"),
     "unknown missing": ((*TRAIN, "--missing", "guess"), "missing='guess': choose 'auto', 'error', 'drop' or 'mean'"),
@@ -99,7 +99,7 @@ WRONG = {
     "text for numbers": (("cluster", "model.safetensors", "essay.csv"), "essay.csv has no column 'a', 'b'"),
     "images for numbers": (
         ("cluster", "model.safetensors", "pictures"),
-        "pictures is a folder, which is read as images, not as vectors: give a file of vectors",
+        "pictures is a folder, which is read as images or sounds, not as vectors: give a file of vectors",
     ),
     "numbers for text": (("cluster", "words.safetensors", "other.csv"), "other.csv"),
     "ending of the table": (

@@ -38,11 +38,11 @@ def outcomes(*arguments: str) -> dict[str, list[int]]:
 def test_damaged_files_are_refused_or_what_they_give_is_sound(kinds):
     found = outcomes(*kinds, "--files", str(FILES))
     assert tuple(found) == kinds
-    for files, refused, loaded, *failures in found.values():
+    for kind, (files, refused, loaded, *failures) in found.items():
         assert files == refused + loaded == FILES
         assert failures[:4] == [0, 0, 0, 0]
-        # Most changes are noticed, and some change nothing that matters.
-        assert refused > FILES / 3
+        # Most changes are noticed, and some change nothing that matters. Any bytes are sounds.
+        assert refused > FILES / (5 if kind == "wav" else 3)
         assert loaded > FILES / 50
 
 

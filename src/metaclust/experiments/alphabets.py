@@ -16,13 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from scipy import stats
 
 from metaclust.data import load_dataset
 from metaclust.estimator import MetaClusterer
 from metaclust.experiments.records import append_record, commit, read_records, shown_title
-from metaclust.experiments.unseen import COMPARED, MOST_AT_ONCE, run_or_table
+from metaclust.experiments.unseen import COMPARED, MOST_AT_ONCE, printed, run_or_table
 from metaclust.inference.result import label_scores
 from metaclust.training.evaluation import mean_error_text
 
@@ -128,11 +127,8 @@ def main() -> None:
     parser, running = run_or_table(__doc__, "test on five alphabets of the background set")
     running.add_argument("--folder", type=Path, required=True, help="folder of the trained model")
     arguments = parser.parse_args()
-    if arguments.command == "table":
-        print(table([record for path in arguments.paths for record in read_records(path)]))
+    if printed(arguments, table):
         return
-    if arguments.threads:
-        torch.set_num_threads(arguments.threads)
     done = {(record["alphabet"], record["method"]) for record in read_records(arguments.out)}
     for alphabet, method, result in alphabets(arguments.folder, arguments.validate, done, **dict(arguments.set)):
         append_record(arguments.out, {"alphabet": alphabet, "method": method, **result, "commit": commit()})

@@ -30,7 +30,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 from sklearn.cluster import HDBSCAN
@@ -42,7 +41,7 @@ from metaclust.data.rows import DataWarning
 from metaclust.estimator import MetaClusterer
 from metaclust.experiments.piles import zipf_sizes
 from metaclust.experiments.records import append_record, commit, read_records
-from metaclust.experiments.unseen import Data, add_data_options, fitted, read, run_or_table
+from metaclust.experiments.unseen import Data, add_data_options, fitted, printed, read, run_or_table
 from metaclust.inference.baselines import kmeans_silhouette
 from metaclust.inference.confidence import right_rows
 from metaclust.inference.edits import Given
@@ -346,11 +345,8 @@ def main() -> None:
     running.add_argument("--known", type=int, help="train on so many of the known categories")
     running.add_argument("--piles", nargs="+", choices=KINDS, default=list(KINDS))
     arguments = parser.parse_args()
-    if arguments.command == "table":
-        print(table([record for path in arguments.paths for record in read_records(path)]))
+    if printed(arguments, table):
         return
-    if arguments.threads:
-        torch.set_num_threads(arguments.threads)
     data = read(load_dataset(arguments.dataset), arguments.vectors, arguments.embedding_model)
     for split in arguments.split:
         same = {"dataset": arguments.dataset, "split": split, "validate": arguments.validate}

@@ -16,13 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from metaclust.data import load_dataset
 from metaclust.data.datasets.named import Dataset
 from metaclust.data.preparation.image_embedder import ImageEmbedder
 from metaclust.experiments.records import append_record, commit, read_records, shown_title
-from metaclust.experiments.unseen import Data, run, run_or_table, table
+from metaclust.experiments.unseen import Data, printed, run, run_or_table, table
 
 METHODS = ("metaclust", "KMeans, K by silhouette", "KMeans told K")
 TEST = "tasks"
@@ -43,11 +42,8 @@ def main() -> None:
     running.add_argument("--split", type=int, nargs="+", default=[0, 1, 2, 3, 4])
     running.add_argument("--method", nargs="+", choices=METHODS, default=list(METHODS))
     arguments = parser.parse_args()
-    if arguments.command == "table":
-        print(table([record for path in arguments.paths for record in read_records(path)]))
+    if printed(arguments, table):
         return
-    if arguments.threads:
-        torch.set_num_threads(arguments.threads)
     data = read_photographs(load_dataset(arguments.dataset), arguments.image_model, arguments.image_scaling)
     # Results name a model without its folder.
     model = Path(arguments.image_model).stem

@@ -46,7 +46,7 @@ from metaclust.data.datasets.named import Dataset
 from metaclust.data.rows import DataWarning
 from metaclust.estimator import MetaClusterer
 from metaclust.experiments.records import append_record, commit, read_records
-from metaclust.experiments.unseen import EMBEDDING_MODEL, Data, fitted, read, run_or_table
+from metaclust.experiments.unseen import EMBEDDING_MODEL, Data, fitted, printed, read, run_or_table
 from metaclust.inference.baselines import kmeans_silhouette
 from metaclust.inference.confidence import right_rows
 from metaclust.inference.pipeline import pipeline_for
@@ -341,13 +341,8 @@ def main() -> None:
     running.add_argument("--rows", type=int, default=40, help="rows of a category in piles of few")
     running.add_argument("--known", type=int, help="number of categories to train on (default: all known)")
     arguments = parser.parse_args()
-    if arguments.command == "table":
-        print(table([record for path in arguments.paths for record in read_records(path)]))
+    if printed(arguments, table):
         return
-    if arguments.threads:
-        import torch
-
-        torch.set_num_threads(arguments.threads)
     dataset = load_dataset(arguments.dataset)
     if arguments.vectors == "numbers":
         data = table_of_images(dataset)

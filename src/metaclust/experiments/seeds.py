@@ -22,7 +22,16 @@ from metaclust.data import load_dataset
 from metaclust.data.rows import DataWarning
 from metaclust.estimator import MetaClusterer
 from metaclust.experiments.records import append_record, commit, read_records
-from metaclust.experiments.unseen import TASK_ROWS, Data, add_data_options, fitted, measured, read, run_or_table
+from metaclust.experiments.unseen import (
+    TASK_ROWS,
+    Data,
+    add_data_options,
+    fitted,
+    measured,
+    printed,
+    read,
+    run_or_table,
+)
 from metaclust.inference.baselines import BASELINES
 from metaclust.training.episodes import TaskSampler, split_categories
 
@@ -75,11 +84,8 @@ def main() -> None:
     add_data_options(running)
     running.add_argument("--seeds", type=int, default=20, help="number of seeds, from 0 on")
     arguments = parser.parse_args()
-    if arguments.command == "table":
-        print(table([record for path in arguments.paths for record in read_records(path)]))
+    if printed(arguments, table):
         return
-    if arguments.threads:
-        torch.set_num_threads(arguments.threads)
     data = read(load_dataset(arguments.dataset), arguments.vectors, arguments.embedding_model)
     done = {r["seed"] for r in read_records(arguments.out) if r["dataset"] == arguments.dataset}
     for seed in range(arguments.seeds):

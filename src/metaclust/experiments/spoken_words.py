@@ -22,7 +22,7 @@ import torch
 
 from metaclust.data import Rows, fit_preparation, read_data
 from metaclust.experiments.records import append_record, commit, read_records, shown_title
-from metaclust.experiments.unseen import Data, run, run_or_table, table
+from metaclust.experiments.unseen import Data, printed, run, run_or_table, table
 from metaclust.inference.baselines import Labels
 
 WORDS = """
@@ -91,11 +91,8 @@ def main() -> None:
     if arguments.command == "make":
         speak(arguments.out)
         return
-    if arguments.command == "table":
-        print(table([record for path in arguments.paths for record in read_records(path)]))
+    if printed(arguments, table):
         return
-    if arguments.threads:
-        torch.set_num_threads(arguments.threads)
     for form in arguments.form:
         data = read_words(arguments.data, form)
         for split in arguments.split:

@@ -26,7 +26,17 @@ from metaclust.data import load_dataset
 from metaclust.data.rows import DataWarning
 from metaclust.estimator import MetaClusterer
 from metaclust.experiments.records import append_record, commit, read_records
-from metaclust.experiments.unseen import TASK_ROWS, TASKS, Data, add_data_options, fitted, measured, read, run_or_table
+from metaclust.experiments.unseen import (
+    TASK_ROWS,
+    TASKS,
+    Data,
+    add_data_options,
+    fitted,
+    measured,
+    printed,
+    read,
+    run_or_table,
+)
 from metaclust.inference.initialise import BestCut, KMeansPlusPlusStarts, LearnedStart
 from metaclust.inference.pipeline import COMPARED_STEPS, Pipeline, only, pipeline_for
 from metaclust.inference.refine import AdaptiveRefinement
@@ -106,11 +116,8 @@ def main() -> None:
     add_data_options(running)
     running.add_argument("--split", type=int, nargs="+", default=[0, 1, 2])
     arguments = parser.parse_args()
-    if arguments.command == "table":
-        print(table([record for path in arguments.paths for record in read_records(path)]))
+    if printed(arguments, table):
         return
-    if arguments.threads:
-        torch.set_num_threads(arguments.threads)
     data = read(load_dataset(arguments.dataset), arguments.vectors, arguments.embedding_model)
     for split in arguments.split:
         same = {"dataset": arguments.dataset, "vectors": arguments.vectors, "split": split}

@@ -24,7 +24,6 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-import torch
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score
@@ -33,7 +32,7 @@ from metaclust.data import rows_from_array
 from metaclust.data.rows import DataWarning
 from metaclust.estimator import MetaClusterer
 from metaclust.experiments.records import append_record, commit, read_records
-from metaclust.experiments.unseen import run_or_table
+from metaclust.experiments.unseen import printed, run_or_table
 from metaclust.training.evaluation import mean_error_text
 
 KNOWN, NEW, CUSTOMERS = 36, 8, 30
@@ -178,11 +177,8 @@ def main() -> None:
     running.add_argument("--seed", type=int, nargs="+", default=[0, 1, 2, 3, 4])
     running.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
     arguments = parser.parse_args()
-    if arguments.command == "table":
-        print(table([record for path in arguments.paths for record in read_records(path)]))
+    if printed(arguments, table):
         return
-    if arguments.threads:
-        torch.set_num_threads(arguments.threads)
     warnings.simplefilter("ignore", DataWarning)
     for seed in arguments.seed:
         same = {"seed": seed, "validate": arguments.validate}

@@ -245,6 +245,16 @@ def run_or_table(
     return parser, running
 
 
+def printed(arguments: argparse.Namespace, table: Callable[[list[dict[str, Any]]], str]) -> bool:
+    """Print the table and return True, if that was asked for; else set the number of threads."""
+    if arguments.command == "table":
+        print(table([record for path in arguments.paths for record in read_records(path)]))
+        return True
+    if arguments.threads:
+        torch.set_num_threads(arguments.threads)
+    return False
+
+
 def add_data_options(running: argparse.ArgumentParser) -> None:
     """Add the options that say which rows are read, as :func:`read` takes them."""
     running.add_argument("--dataset", required=True)
@@ -261,11 +271,8 @@ def main() -> None:
     running.add_argument("--test", nargs="+", choices=("tasks", "all"), default=["tasks", "all"])
     running.add_argument("--method", nargs="+", help="methods to run (default: all)")
     arguments = parser.parse_args()
-    if arguments.command == "table":
-        print(table([record for path in arguments.paths for record in read_records(path)]))
+    if printed(arguments, table):
         return
-    if arguments.threads:
-        torch.set_num_threads(arguments.threads)
     every = [*OURS, *COMPARED]
     names = {shown_title(name): name for name in COMPARED}
     methods = every if arguments.method is None else [names.get(method, method) for method in arguments.method]

@@ -2,6 +2,7 @@
 
 import copy
 import json
+from datetime import date
 from typing import Any
 
 import numpy as np
@@ -264,3 +265,15 @@ def test_rows_that_were_read_without_the_model_are_read_again_as_it_was_trained(
     assert as_rows(complete).kind == "table"
     again = as_rows(as_rows(complete), like=numbers)
     assert (again.kind, again.columns) == ("vectors", ("age", "business"))
+
+
+def test_dates_that_are_all_the_same_are_left_out_with_a_warning():
+    same = [date(2024, 2, 29)] * 6
+    frame = pl.DataFrame({"day": same, "colour": ["red", "blue", "red"] * 2, "n": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]})
+    with pytest.warns(DataWarning, match=r"left out 'day': the cells of these columns cannot be told apart"):
+        preparation, _ = fit_preparation(rows_from_frame(frame))
+    assert preparation.order == ("colour", "n")
+    with pytest.warns(DataWarning), pytest.raises(DataError, match="the cells of no column can be told apart"):
+        fit_preparation(rows_from_frame(frame.select("day")))
+    gaps, _ = fit_preparation(rows_from_frame(pl.DataFrame({"day": [*same[:5], None]})))
+    assert gaps.input_shape == (1,)

@@ -84,6 +84,9 @@ class TablePreparation:
             for name in values.names("date")
             if name not in empty
         ]
+        # Dates that are all the same say nothing, unless there are gaps among them.
+        same = [each.name for each in dates if not (each.linear or each.cycles or values.gaps(each.name).any())]
+        dates = [each for each in dates if each.name not in same]
         categories = [
             CategoryColumn.fit(name, values.strings(name)) for name in values.names("category") if name not in empty
         ]
@@ -93,7 +96,7 @@ class TablePreparation:
         names = [name for name in values.names("text") if name not in empty]
         texts = [fit_text(name, values.strings(name), weight / len(names), options) for name in names]
         wordless = [name for name, text in zip(names, texts, strict=True) if text is None]
-        if unused := [*empty, *wordless]:
+        if unused := [*empty, *same, *wordless]:
             warnings.warn(
                 f"{rows.source}: left out {listed(unused)}: the cells of these columns cannot be told apart",
                 DataWarning,
