@@ -272,3 +272,13 @@ def test_sizes_of_known_categories_say_how_many_there_are():
     z = (z / np.linalg.norm(z, axis=1, keepdims=True)).astype(np.float32)
     known = np.where((y < 8) & (generator.random(600) < 0.15), y, -1)
     assert 9 <= number_of_categories(z, known, 0) <= 12
+
+
+def test_few_labelled_rows_that_no_sample_has_say_nothing_of_sizes(monkeypatch):
+    monkeypatch.setattr("metaclust.training.discovery.COUNTED_ROWS", 4)
+    z, _ = unit_rows(5, 60)
+    known = np.full(len(z), -1)
+    known[:2] = 0, 1
+    # Some of these samples have one of the two labelled rows, most have none.
+    for seed in range(40):
+        assert number_of_categories(z, known, seed) >= 2

@@ -277,7 +277,9 @@ def number_of_categories(z: Floats, known: Labels, seed: int) -> int:
     best, last = peak(numbers, agreed), last_good(numbers, agreed)
     unknown = float(np.clip(2 * (1 - fewest / best), 0, 1))
     by_agreement = (1 - unknown) * np.log(best) + unknown * np.log(last)
-    by_size = -np.log(share[np.abs(numbers - last).argmin()])
+    of_one = share[np.abs(numbers - last).argmin()]
+    # Without a labelled row in any sample, sizes say nothing.
+    by_size = -np.log(of_one) if of_one > 0 else by_agreement
     certain = float(np.clip((fewest / np.exp(by_size) - FEW_KNOWN) / (MANY_KNOWN - FEW_KNOWN), 0, 1))
     weight = BY_SIZE * certain
     return max(fewest, round(float(np.exp((1 - weight) * by_agreement + weight * by_size))))
