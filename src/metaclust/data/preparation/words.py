@@ -16,6 +16,14 @@ from metaclust.data.sparse import SparseRows
 
 LARGEST_IDF = 1e6
 """The logarithm of a number of documents is far below."""
+SOME = 100
+"""Texts that are looked at first, to see whether any differ."""
+
+
+def differ(words: Words, rows: Rows) -> bool:
+    """Return whether two of the texts are different bags of words."""
+    counted = words(rows)
+    return bool((counted.max(0) - counted.min(0)).count_nonzero())
 
 
 @dataclass(frozen=True)
@@ -40,8 +48,9 @@ class WordPreparation:
     def from_rows(cls, rows: Rows, options: Options) -> tuple[WordPreparation, Rows]:
         """Return how to prepare rows like these, and the rows that the word rules keep."""
         words, kept = find_words(rows, options.rules, "counts" if options.text == "counts" else "tfidf")
-        counted = words(kept)
-        if kept.labels is not None and not (counted.max(0) - counted.min(0)).count_nonzero():
+        if kept.labels is not None and not (
+            differ(words, kept.take(np.arange(len(kept)) < SOME)) or differ(words, kept)
+        ):
             column = f"those of column {shown(rows.columns[0])}" if rows.columns else "the texts"
             raise DataError(
                 f"{rows.source}: {column} do not differ in their words, so they cannot be told apart: name another "
